@@ -267,6 +267,37 @@ def _patients_by_position(coordinates: NDArray[np.int32], axis: int, size: int) 
     return np.bincount(pairs % size, minlength=size)
 
 
+def count_rare_codes(data: EventTensor, codes: Codes) -> tuple[tuple[float, float, float, float], Floats]:
+    """Count what a list of codes leaves out of a site's tensor.
+
+    Returns
+    -------
+    counts : (float, float, float, float)
+        Entries, entries that are left out, codes that at least one patient has, and those that are left out.
+    by_patient : array of shape (n, 2)
+        Entries of each patient, and those that are left out.
+
+    Examples
+    --------
+    >>> data = EventTensor([[0, 0, 0], [1, 0, 1]], [1.0, 2.0], {"procedure": ["p1"], "diagnosis": ["d1", "d2"]})
+    >>> count_rare_codes(data, {"procedure": ["p1"], "diagnosis": ["d1"]})[0]
+    (2.0, 1.0, 3.0, 1.0)
+    """
+    is_listed = np.ones(data.nnz, dtype=bool)
+    n_codes = n_codes_left_out = 0
+    for axis, (mode, names) in enumerate(data.codes.items(), start=1):
+        on_list = np.isin(names, list(codes[mode])) if names else np.zeros(0, dtype=bool)
+        is_listed &= on_list[data.coordinates[:, axis]]
+        has_patient = data.patients_by_code(mode) > 0
+        n_codes += int(has_patient.sum())
+        n_codes_left_out += int((has_patient & ~on_list).sum())
+    every, missing = (
+        np.bincount(data.coordinates[chosen, 0], minlength=len(data)) for chosen in (slice(None), ~is_listed)
+    )
+    counts = (float(data.nnz), float(missing.sum()), float(n_codes), float(n_codes_left_out))
+    return counts, np.column_stack([every, missing]).astype(np.float64)
+
+
 def agree_on_modes(session: Session, part: type[TensorPart]) -> tuple[str, ...]:
     """Return the modes that all sites share; the error names a site that differs.
 
@@ -363,7 +394,8 @@ def _candidate_codes(
             raise DataError(
                 f"at least one code must have {fewest} patients at a site; got none",
                 where=f"mode {mode!r}",
-                hint="Roll the codes up to broader groups, or lower min_code_patients where every policy allows it.",
+                hint="Roll the codes up to broader groups; with many small hospitals, set a public list of codes as "
+                "vocabulary, so that no site names a code; or lower min_code_patients where every policy allows it.",
             )
     return named_codes
 

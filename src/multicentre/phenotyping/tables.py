@@ -305,7 +305,7 @@ def tabulate_phenotypes(
     Raises
     ------
     ConfigurationError
-        `n_codes` is not an integer of at least 1.
+        `n_codes` is not an integer of at least 1, or `titles` is of another type.
     """
     if isinstance(n_codes, bool) or n_codes != int(n_codes) or n_codes < 1:
         raise ConfigurationError(f"n_codes must be an integer of at least 1; got {n_codes!r}", where="n_codes")
@@ -342,6 +342,13 @@ def _leading(column: Floats, names: Sequence[str], n_codes: int) -> list[tuple[s
 
 
 def _titles(codes: Iterable[str], titles: Titles) -> Mapping[str, str]:
+    if titles is not None and titles is not True and not isinstance(titles, Mapping):
+        raise ConfigurationError(
+            f"titles must be True, None or a mapping of code to title; got {titles!r}",
+            where="titles",
+            hint="titles=True shows the titles of ICD-9-CM, ICD-10-CM, ICD-10-PCS and CCS; it requires "
+            "multicentre[codes].",
+        )
     return titles_of(set(codes)) if titles is True else titles or {}
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from multicentre_papers.baselines.local_forests import LocalForests
     from multicentre_papers.baselines.pooled_clustering.cdmgc import CDMGC
     from multicentre_papers.baselines.pooled_clustering.fsmsc import FSMSC
+    from multicentre_papers.baselines.pooled_clustering.plain import Plain
     from multicentre_papers.baselines.pooled_clustering.rcagl import RCAGL
     from multicentre_papers.baselines.pooled_clustering.sc import SC
     from multicentre_papers.baselines.pooled_clustering.sfmc import SFMC
@@ -38,6 +39,7 @@ __all__ = [
     "FedMVL",
     "FedVAE",
     "LocalForests",
+    "Plain",
     "PreWeakF",
 ]
 
@@ -54,6 +56,7 @@ _MODULES = {
     "FedMVL": "fedmvl.estimator",
     "FedVAE": "vae.estimator",
     "LocalForests": "local_forests",
+    "Plain": "pooled_clustering.plain",
     "PreWeakF": "adaboost_f.estimator",
     "RCAGL": "pooled_clustering.rcagl",
     "SC": "pooled_clustering.sc",

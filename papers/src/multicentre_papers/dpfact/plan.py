@@ -13,6 +13,10 @@ class Plan:
     ----------
     n_patients : int
         Patients of the planted set with MIMIC-III's codes.
+    n_private_patients : int
+        The same for figure 3 (b), as noise needs more patients.
+    n_cms_patients : int
+        Patients of the planted set with CMS's codes.
     samples : tuple of str
         Data sets of the learning curves; the real ones where they are at hand.
     seeds : tuple of int
@@ -42,6 +46,8 @@ class Plan:
     """
 
     n_patients: int
+    n_private_patients: int
+    n_cms_patients: int
     samples: tuple[str, ...]
     seeds: tuple[int, ...]
     curve_rank: int
@@ -58,12 +64,17 @@ class Plan:
 
     def describe(self) -> str:
         """Return the budget in a sentence or two."""
-        cms = f", and of CMS's size with {self.cms_epochs}" if "cms-like" in self.samples else ""
+        cms = (
+            f" ({self.cms_epochs} for the {self.n_cms_patients:,} patients with CMS's codes)"
+            if "cms-like" in self.samples
+            else ""
+        )
         return (
             f"Planted events of {self.n_patients:,} patients with {self.rank} phenotypes over 202 procedures and 316 "
-            f"diagnoses; seeds {', '.join(map(str, self.seeds))}, each with separate data, starts and splits. "
-            f"Learning curves at rank {self.curve_rank} over {self.curve_epochs} rounds{cms}; elsewhere at most "
-            f"{self.max_iter} rounds of DPFact and {self.trip_rounds} of TRIP."
+            f"diagnoses, for Figure 3 (b) of {self.n_private_patients:,}; seeds {', '.join(map(str, self.seeds))}, "
+            f"each with separate data, starts and splits. Learning curves at rank {self.curve_rank} over "
+            f"{self.curve_epochs} rounds{cms}; elsewhere at most {self.max_iter} rounds of DPFact and "
+            f"{self.trip_rounds} of TRIP."
         )
 
     @property
@@ -73,23 +84,27 @@ class Plan:
 
 
 FULL = Plan(
-    n_patients=40_662,
+    n_patients=4000,
+    n_private_patients=20_000,
+    n_cms_patients=3000,
     samples=("mimic-like", "cms-like", "synthetic", "mimic3_demo", "synpuf500"),
-    seeds=(0, 1),
-    curve_rank=50,
-    curve_epochs=20,
+    seeds=(0, 1, 2, 3, 4),
+    curve_rank=20,
+    curve_epochs=10,
     max_iter=5,
     trip_rounds=30,
     rank=20,
-    ranks=(10, 20, 30, 40, 50, 60),
+    ranks=(10, 20, 40),
     n_sites=(1, 5, 10),
     epsilons=(0.5, 1.0, 2.0, 4.0, 8.0),
-    all_mechanisms=True,
+    all_mechanisms=False,
     sparsities=(0.0, 0.02, 0.06, 0.1, 0.3),
     n_splits=10,
 )
 QUICK = Plan(
-    n_patients=4000,
+    n_patients=2000,
+    n_private_patients=4000,
+    n_cms_patients=2000,
     samples=("mimic-like", "synthetic", "mimic3_demo"),
     seeds=(0, 1),
     curve_rank=20,

@@ -30,7 +30,7 @@ def reproduce(
     Parameters
     ----------
     quick : bool, default False
-        A small version that takes a minute or two; the whole one takes tens of minutes.
+        A small version that takes a few minutes; the whole one takes about a quarter of an hour on one core.
     output : path, optional
         Folder of the results; ``runs/reproduce-dpfact`` by default. Exercises that a run with an equal plan finished
         there before it was broken off are not run again; anything else that is there is replaced.

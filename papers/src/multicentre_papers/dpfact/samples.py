@@ -47,14 +47,10 @@ class Sample:
         """Return the number of rounds."""
         return plan.cms_epochs if self.stands_for == published.CMS and not self.is_real else plan.curve_epochs
 
-    def seeds(self, plan: Plan) -> tuple[int, ...]:
-        """Return the seeds; one where a fit takes minutes."""
-        return plan.seeds[:1] if self.name == "cms-like" else plan.seeds
 
-
-def draw_planted(plan: Plan, seed: int) -> SimulatedEvents:
-    """Draw planted events with MIMIC-III's codes and six sites."""
-    return simulate_planted(plan.n_patients, n_phenotypes=plan.rank, random_state=seed)
+def draw_planted(plan: Plan, seed: int, n_patients: int | None = None) -> SimulatedEvents:
+    """Draw planted events with MIMIC-III's codes and six sites; of the plan's number of patients by default."""
+    return simulate_planted(n_patients or plan.n_patients, n_phenotypes=plan.rank, random_state=seed)
 
 
 def split_at_random(tensor: EventTensor, n_sites: int, seed: int) -> dict[str, EventTensor]:
@@ -71,9 +67,9 @@ def split_at_random(tensor: EventTensor, n_sites: int, seed: int) -> dict[str, E
 
 
 def _draw_cms(plan: Plan, seed: int) -> SimulatedEvents:
-    n_patients, procedures, diagnoses = published.SIZES[published.CMS]
+    _, procedures, diagnoses = published.SIZES[published.CMS]
     sizes = {"procedure": procedures, "diagnosis": diagnoses}
-    return simulate_planted(n_patients, sizes, 50, 5, seed, windows=1.85, site_skew=0.0)
+    return simulate_planted(plan.n_cms_patients, sizes, 50, 5, seed, windows=1.85, site_skew=0.0)
 
 
 def _draw_synthetic(plan: Plan, seed: int) -> LabelledEvents:
@@ -97,7 +93,7 @@ SAMPLES: Mapping[str, Sample] = {
     one.name: one
     for one in (
         Sample("mimic-like", "planted, MIMIC-III's codes", published.MIMIC, draw_planted),
-        Sample("cms-like", "planted, CMS's size", published.CMS, _draw_cms),
+        Sample("cms-like", "planted, CMS's codes", published.CMS, _draw_cms),
         Sample("synthetic", "the paper's synthetic set (no structure)", published.SYNTHETIC, _draw_synthetic),
         Sample("mimic3_demo", "MIMIC-III demo (real patients)", published.MIMIC, _load_mimic),
         Sample("synpuf500", "DE-SynPUF, part of a sample (synthetic beneficiaries)", published.CMS, _load_synpuf),

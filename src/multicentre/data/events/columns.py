@@ -37,22 +37,37 @@ SYSTEMS = {
 }
 
 
+# Characters of an ICD-9-CM code before its dot: three of a diagnosis (two after V), two of a procedure.
+_CHARACTERS_OF_CATEGORY = {"icd9cm-dx": 3, "icd9cm-proc": 2}
+_DOTTED = re.compile(r"(V?)(\d+)\.(.*)")
+
+
 def plain_code(system: str, code: str) -> str:
     """Return a code in canonical form: upper case, ICD codes without dots and blanks.
 
-    Leading zeros are significant: procedure ``0040`` and diagnosis ``040`` differ from ``40``.
+    Leading zeros are significant: procedure ``0040`` and diagnosis ``040`` differ from ``40``. The dot of an ICD-9-CM
+    code shows how many zeros are lost, so they are restored: diagnosis ``31.1`` is ``0311``.
 
     Examples
     --------
     >>> plain_code("icd9cm-dx", " 428.0")
     '4280'
+    >>> plain_code("icd9cm-dx", "31.1"), plain_code("icd9cm-proc", "3.95"), plain_code("icd9cm-dx", "V5.1")
+    ('0311', '0395', 'V051')
     >>> plain_code("icd10cm", "e11.9 ")
     'E119'
     >>> plain_code("eicu-treatment", "renal | dialysis")
     'RENAL | DIALYSIS'
     """
     words = code.upper().split()
-    return "".join(words).replace(".", "") if system.startswith("icd") else " ".join(words)
+    if not system.startswith("icd"):
+        return " ".join(words)
+    joined = "".join(words)
+    dotted = _DOTTED.fullmatch(joined)
+    if dotted and system in _CHARACTERS_OF_CATEGORY:
+        letter, category, rest = dotted.groups()
+        joined = letter + category.zfill(_CHARACTERS_OF_CATEGORY[system] - len(letter)) + rest
+    return joined.replace(".", "")
 
 
 Places = NDArray[np.int64]

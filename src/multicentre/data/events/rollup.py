@@ -157,6 +157,9 @@ def roll_up_to_prefix(
 ) -> pd.DataFrame:
     """Cut codes to their first characters.
 
+    External causes of ICD-9-CM (E codes) keep one character more, because their categories have four: with three
+    characters, ``E878.1`` becomes ``E878`` and ``428.0`` becomes ``428``.
+
     Parameters
     ----------
     events : pandas frame, polars frame or mapping from str to sequence
@@ -193,8 +196,12 @@ def roll_up_to_prefix(
     return _replace_codes(
         events,
         columns,
-        lambda system, codes: (system, [code[: n_characters.get(system, len(code))] for code in codes]),
+        lambda system, codes: (system, [_cut(system, code, n_characters.get(system, len(code))) for code in codes]),
     )
+
+
+def _cut(system: str, code: str, n_characters: int) -> str:
+    return code[: n_characters + (system == "icd9cm-dx" and code.startswith("E"))]
 
 
 def _replace_codes(

@@ -23,6 +23,13 @@ class Factors(Message):
 
 
 @dataclass(frozen=True)
+class Trial(Factors):
+    """State of the coordinator between trials of starts: the best factors so far."""
+
+    loss: float = number("loss of these factors, from released sums; 0 before the first trial")
+
+
+@dataclass(frozen=True)
 class Begin(Factors):
     """The factors to start from."""
 
@@ -43,6 +50,16 @@ class Agreed(Message):
     """The codes that the sites agreed on, without any factor."""
 
     codes: dict[str, tuple[str, ...]] = texts("agreed codes of every mode", keyed=True)
+
+
+@dataclass(frozen=True)
+class RareCodes(Release):
+    """Entries and codes of the site that the agreed list leaves out, as terms of sums over sites."""
+
+    n_entries: float = number("entries above zero of all codes", bound=COUNTS)
+    n_entries_left_out: float = number("entries with a code that is not on the list", bound=COUNTS)
+    n_codes: float = number("codes that at least one patient has, all modes", bound=COUNTS)
+    n_codes_left_out: float = number("those that are not on the list", bound=COUNTS)
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,8 @@ class PrivateTerms:
     n_codes : mapping from str to int or None
     from_cooccurrence : bool
         Start from a noised sum of co-occurrences; otherwise from random factors.
+    n_starts : int
+        Factorisations of the noised sum, the best of which is used.
     rank, n_rounds, n_passes, n_sweeps : int
     site_size : int or None
         Approximate public number of patients per site.
@@ -75,6 +77,7 @@ class PrivateTerms:
     vocabulary: Codes
     n_codes: Mapping[str, int] | None
     from_cooccurrence: bool
+    n_starts: int
     rank: int
     n_rounds: int
     n_passes: int
@@ -271,7 +274,7 @@ def _start(session: Session, terms: PrivateTerms, vocabulary: Vocabulary) -> tup
     start = session.once("start", messages.Noised, lambda: _ask_for_cooccurrence(session, terms))
     cells = noised.keep_above(start.values, noised.CUT_CELLS * start.noise_sd)
     blocks = cooccurrence.split_marginals(cells, widths)
-    factors = cooccurrence.start_from_blocks(blocks, sizes, terms.rank, terms.seed)
+    factors = cooccurrence.start_from_blocks(blocks, sizes, terms.rank, terms.seed, n_starts=terms.n_starts)
     weights = noised.weigh(blocks, list(factors.values()), list(itertools.combinations(range(len(widths)), 2)))
     signal = float(start.values.sum()) / (LENGTH_OF_PATIENT * terms.rank * start.noise_sd)
     return messages.PrivateState(factors, weights), signal

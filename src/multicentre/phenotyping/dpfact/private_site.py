@@ -6,6 +6,7 @@ The bounds hold for every request: a step decides on a refusal only by the reque
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from multicentre.errors import ConfigurationError
 from multicentre.phenotyping.agreement import PATIENTS, TensorPart, Universe
 from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.maths import private
-from multicentre.phenotyping.dpfact.maths.cooccurrence import fewest_in_pair, flatten_marginals
+from multicentre.phenotyping.dpfact.maths.cooccurrence import Marginals, fewest_in_pair, flatten_marginals
 from multicentre.phenotyping.kernels.effective_counts import fewest_patients
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import cooccurrence
@@ -48,6 +49,11 @@ class PrivateSteps(TensorPart):
         assert isinstance(memory, messages.SiteMemory)
         return memory
 
+    @cached_property
+    def marginals(self) -> Marginals:
+        """Co-occurrences of the agreed codes, summed over the patients; the list cannot change within a fit."""
+        return cooccurrence(self.tensor)
+
     @step(releases=messages.NoisedCodeCounts, when="once", summed=True)
     def spread_codes(self, request: Universe) -> messages.NoisedCodeCounts:
         """Sum the patients' codes, each patient with the same total weight, for a differentially private list."""
@@ -71,7 +77,7 @@ class PrivateSteps(TensorPart):
     @step(releases=messages.ClippedCooccurrence, when="once", summed=True)
     def sum_clipped_cooccurrence(self, request: Nothing) -> messages.ClippedCooccurrence:
         """Sum the co-occurrences of codes, with patients of length at most 1, including rare codes."""
-        return messages.ClippedCooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs)
+        return messages.ClippedCooccurrence(flatten_marginals(self.marginals), patients=self._behind_pairs)
 
     @step(releases=messages.ClippedProducts, when="every round", summed=True)
     def sum_clipped_products(self, request: messages.ClipProducts) -> messages.ClippedProducts:

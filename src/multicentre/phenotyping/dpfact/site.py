@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Message, Nothing
 from multicentre.core.steps import Acknowledgement, step
 from multicentre.errors import ConfigurationError
-from multicentre.phenotyping.agreement import prepare_tensor
+from multicentre.phenotyping.agreement import count_rare_codes, prepare_tensor
 from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals, multiply_marginals
 from multicentre.phenotyping.dpfact.maths.local import fit_near
@@ -33,7 +33,7 @@ from multicentre.phenotyping.dpfact.private_site import PrivateSteps, require_fi
 from multicentre.phenotyping.fitted.fit_sums import FitSums, sum_fit
 from multicentre.phenotyping.kernels.effective_counts import effective_numbers, fewest_patients
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.patients import cooccurrence, effective_members, fit_memberships
+from multicentre.phenotyping.kernels.patients import effective_members, fit_memberships
 from multicentre.phenotyping.kernels.poisson import fit_rates, patient_losses, poisson_loss, poisson_ratios
 
 Floats = NDArray[np.float64]
@@ -58,6 +58,13 @@ class DPFactSite(PrivateSteps):
         memory = messages.SiteMemory(request.codes, 0, nothing, np.zeros((len(self.data), 0)))
         return prepare_tensor(self, memory)
 
+    @step(releases=messages.RareCodes, when="once", summed=True)
+    def count_rare_codes(self, request: Nothing) -> messages.RareCodes:
+        """Count the entries and the codes that the agreed list leaves out."""
+        counts, patients = count_rare_codes(self.data, self.memory.codes)
+        behind = len(self.data) if self.masked else fewest_patients(effective_numbers(patients), len(self.data))
+        return messages.RareCodes(*counts, patients=behind)
+
     @step(releases=Acknowledgement, when="once")
     def begin(self, request: messages.Begin) -> Acknowledgement:
         """Store the factors of the start, with memberships of 1; nothing leaves the site."""
@@ -71,12 +78,12 @@ class DPFactSite(PrivateSteps):
     @step(releases=messages.Cooccurrence, when="once", summed=True)
     def sum_cooccurrence(self, request: Nothing) -> messages.Cooccurrence:
         """Sum the co-occurrences of codes, for the start."""
-        return messages.Cooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs)
+        return messages.Cooccurrence(flatten_marginals(self.marginals), patients=self._behind_pairs)
 
     @step(releases=messages.CooccurrenceProducts, when="once", summed=True)
     def multiply_cooccurrence(self, request: messages.Directions) -> messages.CooccurrenceProducts:
         """Multiply the co-occurrences of codes by directions, for the start with many codes."""
-        products = multiply_marginals(cooccurrence(self.tensor), self.tensor.shape[1:], request.directions)
+        products = multiply_marginals(self.marginals, self.tensor.shape[1:], request.directions)
         return messages.CooccurrenceProducts(products, patients=self._behind_pairs)
 
     @step(releases=messages.ProductsAndGram, when="every round", summed=True)

@@ -112,6 +112,11 @@ class FitWithTraffic(FederatedEstimator):
     n_sites_: int = 0
     traffic_: Traffic | None = None
 
+    @property
+    def n_rounds_sent_(self) -> int:
+        """Rounds of matrices that the fit exchanged with the sites."""
+        return self.n_iter_
+
     def bytes_per_round(self) -> tuple[int, int] | None:
         """Return the bytes of matrices that one round sends to a site and receives from it, or None."""
         return None
@@ -144,8 +149,8 @@ def communication_table(model: FitWithTraffic) -> CommunicationTable:
     formula = model.bytes_per_round()
     by_formula = None
     if formula is not None:
-        to_site, from_site = (one * model.n_sites_ * model.n_iter_ for one in formula)
-        by_formula = Sent(FORMULA, model.n_iter_, to_site, from_site)
+        to_site, from_site = (one * model.n_sites_ * model.n_rounds_sent_ for one in formula)
+        by_formula = Sent(FORMULA, model.n_rounds_sent_, to_site, from_site)
     return CommunicationTable(model.n_sites_, model.n_iter_, sent, by_formula)
 
 

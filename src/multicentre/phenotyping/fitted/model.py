@@ -330,6 +330,42 @@ class PhenotypeModel(Phenotypes, FitWithTraffic):
         self.factors_ = dict(zip(self.codes_, parts, strict=True))
 
 
+class RareCodesWarning(UserWarning):
+    """The minimum of patients per code leaves out much of the data."""
+
+
+# Share of the entries from which the codes that are left out are worth a warning.
+LARGE_SHARE = 0.1
+
+
+def warn_of_rare_codes(entries: float, codes: float, least: int) -> None:
+    """Warn if the minimum of patients per code leaves out more than a tenth of the entries.
+
+    Parameters
+    ----------
+    entries : float
+        Share of the entries that are left out.
+    codes : float
+        Share of an average site's codes that are left out.
+    least : int
+        Minimum of patients per code and site.
+
+    Examples
+    --------
+    >>> warn_of_rare_codes(0.01, 0.3, 10)
+    """
+    if entries > LARGE_SHARE:
+        warnings.warn(
+            f"{100 * entries:.0f} % of the entries and {100 * codes:.0f} % of an average site's codes are left out, "
+            f"because no site has enough patients with them (min_code_patients={least}, or more by a site's policy). "
+            "Roll codes up to broader groups (mc.data.roll_up_to_prefix), or set a public list as vocabulary. With "
+            "many small hospitals set both vocabulary and n_codes, which keeps the codes that most patients of all "
+            "sites have.",
+            RareCodesWarning,
+            stacklevel=6,
+        )
+
+
 def warn_of_absent(weights: NDArray[np.float64]) -> None:
     """Warn of phenotypes that no patient has.
 

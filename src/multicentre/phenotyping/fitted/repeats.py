@@ -29,47 +29,76 @@ Sites = Mapping[str, EventTensor]
 
 
 def seed_stability(
-    estimator: PhenotypeModel, sites: AnyFederation | Sites, seeds: Sequence[int] = (0, 1, 2, 3, 4)
+    estimator: PhenotypeModel,
+    sites: AnyFederation | Sites | Sequence[AnyFederation],
+    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+    *,
+    resample: bool = True,
 ) -> pd.DataFrame:
-    """Fit once per seed and return the match of each phenotype between fits.
+    """Fit once per seed, each time to other patients and from other starts, and return how well phenotypes recur.
 
-    Phenotypes are those of the fit that is most like the others. One whose match falls to the null line is an artefact
-    of the start; a rank at which many do is too large.
+    Phenotypes are those of the fit that is most like the others. One whose match falls to the null line depends on the
+    start or on few patients; a rank at which many do is too large.
+
+    Each fit draws its random starts with its seed. Patients differ between fits where `sites` allows it: a mapping of
+    data is resampled with replacement, within every site; a sequence of federations gives one set of patients per fit,
+    such as ``plan.train(fold)`` of a `FoldPlan` for every fold. On one federation patients cannot be resampled, so fits
+    differ by their starts only. The start from co-occurrences, which would be the same in each, is then left out.
 
     Parameters
     ----------
     estimator : PhenotypeModel
         Copies of it are fitted, with the seed as `random_state`.
-    sites : Federation or mapping of str to EventTensor
+    sites : mapping of str to EventTensor, Federation or sequence of Federation
         Every fit calls the sites of a federation again.
     seeds : sequence of int, default (0, 1, 2, 3, 4)
-        Two or more.
+        Two or more; as many as there are federations in a sequence.
+    resample : bool, default True
+        Draw as many patients as a site has, with replacement (bootstrap), if `sites` is a mapping. If False, fits to a
+        mapping differ by their starts only, as on a federation.
 
     Returns
     -------
     DataFrame
         One row per phenotype: ``weight``, ``match`` (mean similarity to its partners in the other fits, 0 to 1),
         ``null`` (score of the same phenotypes with shuffled codes) and ``null_dense`` (score of dense random factors).
-        ``attrs`` has the ``score`` over all pairs and the ``seed`` of the fit.
+        ``attrs`` has the ``score`` over all pairs, the ``seed`` of the fit, and ``varied``: ``"starts"`` or ``"starts
+        and patients"``.
 
     Raises
     ------
     ConfigurationError
-        There are fewer than two seeds, or the estimator has an `epsilon` and the sites are those of a federation:
-        every fit would spend their budget.
+        There are fewer than two seeds, or not one per federation; or the estimator has an `epsilon` and the sites are
+        those of a federation: every fit would spend their budget.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> sizes = {"procedure": 12, "diagnosis": 15}
+    >>> sites = mc.datasets.simulate_planted(800, sizes, n_phenotypes=3, n_sites=2, random_state=0).by_site()
+    >>> found = mc.phenotyping.seed_stability(mc.phenotyping.DPFact(3, tol=0.01), sites, seeds=(0, 1))
+    >>> found.attrs["varied"], bool(found.attrs["score"] > 0.8)
+    ('starts and patients', True)
     """
     import pandas as pd
 
     if len(set(seeds)) < 2:
         raise ConfigurationError(f"seeds must be two or more different integers; got {seeds!r}", where="seeds")
-    if isinstance(sites, AnyFederation) and estimator.get_params(deep=False).get("epsilon") is not None:
+    is_data = isinstance(sites, Mapping)
+    epsilon = estimator.get_params(deep=False).get("epsilon")
+    if not is_data and epsilon is not None:
         raise ConfigurationError(
             f"epsilon must be None on a federation, since every fit would spend the sites' privacy budget; "
-            f"got {estimator.get_params(deep=False)['epsilon']}",
+            f"got {epsilon}",
             where="epsilon",
             hint="Choose the rank on simulated data, passed as a mapping of site to data.",
         )
-    fits = [_fitted(clone(estimator).set_params(random_state=seed), sites) for seed in seeds]
+    varies_patients = (is_data and resample) or isinstance(sites, Sequence)
+    base = clone(estimator) if varies_patients else _with_drawn_starts(clone(estimator))
+    samples = _samples(sites, seeds, resample=resample)
+    fits = [
+        _fitted(clone(base).set_params(random_state=seed), sample) for seed, sample in zip(seeds, samples, strict=True)
+    ]
     codes = _all_codes(fits)
     compared = stability([_over(fit, codes) for fit in fits])
     central = fits[compared.most_central]
@@ -77,8 +106,52 @@ def seed_stability(
         {"weight": central.weights_, "match": compared.by_component, **_null_lines(_over(central, codes))},
         index=pd.RangeIndex(1, central.rank_ + 1, name="phenotype"),
     )
-    frame.attrs |= {"score": compared.score, "seed": seeds[compared.most_central]}
+    varied = "starts and patients" if varies_patients else "starts"
+    frame.attrs |= {"score": compared.score, "seed": seeds[compared.most_central], "varied": varied}
     return frame
+
+
+def _with_drawn_starts(estimator: PhenotypeModel) -> PhenotypeModel:
+    """Return the estimator with random starts only, if it has others."""
+    return estimator.set_params(init="random") if "init" in estimator.get_params(deep=False) else estimator
+
+
+def _samples(
+    sites: AnyFederation | Sites | Sequence[AnyFederation], seeds: Sequence[int], *, resample: bool
+) -> list[AnyFederation | Sites]:
+    """Return the sites of the fit of each seed."""
+    if isinstance(sites, Mapping):
+        return [resample_patients(sites, seed) if resample else sites for seed in seeds]
+    if isinstance(sites, AnyFederation):
+        return [sites] * len(seeds)
+    if len(sites) != len(seeds):
+        raise ConfigurationError(
+            f"sites must be one federation per seed, {len(seeds)}; got {len(sites)}", where="sites"
+        )
+    return list(sites)
+
+
+def resample_patients(sites: Sites, seed: int) -> dict[str, EventTensor]:
+    """Draw as many patients as every site has, with replacement.
+
+    Examples
+    --------
+    >>> data = EventTensor([[0, 0, 0], [1, 0, 0]], [1.0, 2.0], {"procedure": ["p1"], "diagnosis": ["d1"]})
+    >>> resample_patients({"lyon": data}, 1)["lyon"].counts.tolist()
+    [1.0, 2.0]
+    >>> resample_patients({"lyon": data}, 2)["lyon"].counts.tolist()
+    [2.0, 1.0]
+    """
+    drawn = {}
+    for place, (site, data) in enumerate(sites.items()):
+        rows = np.random.default_rng([seed, place]).integers(len(data), size=len(data))
+        first = np.searchsorted(data.coordinates[:, 0], np.arange(len(data) + 1))
+        n_entries = np.diff(first)[rows]
+        entries = np.repeat(first[rows] - np.cumsum(n_entries) + n_entries, n_entries) + np.arange(n_entries.sum())
+        coordinates = data.coordinates[entries].copy()
+        coordinates[:, 0] = np.repeat(np.arange(len(rows)), n_entries)
+        drawn[site] = EventTensor(coordinates, data.counts[entries], data.codes, n_patients=len(rows))
+    return drawn
 
 
 def privacy_curve(

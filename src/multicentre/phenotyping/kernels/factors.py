@@ -15,7 +15,7 @@ Factors = Mapping[str, Floats]
 SMALLEST = 1e-9
 
 
-def draw_factors(sizes: Mapping[str, int], rank: int, seed: int) -> dict[str, Floats]:
+def draw_factors(sizes: Mapping[str, int], rank: int, seed: int | Sequence[int]) -> dict[str, Floats]:
     """Draw every entry of every mode's factor matrix from U(0, 1), then bring columns to unit length.
 
     Parameters
@@ -23,7 +23,7 @@ def draw_factors(sizes: Mapping[str, int], rank: int, seed: int) -> dict[str, Fl
     sizes : mapping from str to int
         Codes of every mode.
     rank : int
-    seed : int
+    seed : int or sequence of int
 
     Returns
     -------

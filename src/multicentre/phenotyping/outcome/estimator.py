@@ -134,7 +134,7 @@ class PhenotypeOutcome(OutcomeModel):
     >>> events = mc.datasets.simulate_planted(600, n_sites=3, random_state=0)
     >>> sites = {name: events.tensor.take(events.sites == name) for name in set(events.sites)}
     >>> federation = mc.Federation.in_process(sites)
-    >>> phenotypes = mc.phenotyping.DPFact(rank=3, max_iter=5, tol=0.05).fit(federation)
+    >>> phenotypes = mc.phenotyping.DPFact(rank=3, vocabulary=events.tensor.codes, tol=0.05).fit(federation)
     >>> outcome = mc.phenotyping.PhenotypeOutcome(phenotypes).fit(federation)
     >>> outcome.coef_.shape
     (3,)

@@ -33,6 +33,37 @@ def test_a_plain_code_is_plain(system, code):
     assert plain_code(system, once) == once == once.upper().strip()
 
 
+class TestLostZeros:
+    """A dot shows how many zeros a spreadsheet removed: 031.1 is an infection, 311 a depression."""
+
+    @pytest.mark.parametrize(
+        ("system", "code", "plain"),
+        [
+            ("icd9cm-dx", "31.1", "0311"),
+            ("icd9cm-dx", "8.45", "00845"),
+            ("icd9cm-dx", "V5.1", "V051"),
+            ("icd9cm-dx", "E878.1", "E8781"),
+            ("icd9cm-dx", "428.0", "4280"),
+            ("icd9cm-dx", "311", "311"),
+            ("icd9cm-proc", "3.95", "0395"),
+            ("icd9cm-proc", "39.95", "3995"),
+            ("icd10cm", "A1.1", "A11"),
+        ],
+    )
+    def test_the_dot_restores_them(self, system, code, plain):
+        assert plain_code(system, code) == plain
+
+    @needs_titles
+    def test_every_listed_code_survives_the_loss(self):
+        for kind, places in (("dx", 3), ("proc", 2)):
+            for label in icd9_codes(kind)[::7]:
+                system, _, code = label.partition(":")
+                places_of = places + code.startswith("E")
+                if len(code) > places_of:
+                    dotted = f"{code[:places_of]}.{code[places_of:]}"
+                    assert plain_code(system, dotted.lstrip("0")) == code or dotted.startswith(("00.", "000."))
+
+
 @needs_titles
 class TestTitles:
     def test_every_system_with_titles_has_them(self):
@@ -102,6 +133,11 @@ class TestPrefixes:
         events = table("icd9cm-dx:428.0", "icd9cm-proc:39.95", "atc:C07AB02", "icd9cm-dx:42")
         cut = roll_up_to_prefix(events, {"icd9cm-dx": 3, "icd9cm-proc": 2})
         assert labels(cut) == ["icd9cm-dx:428", "icd9cm-proc:39", "atc:C07AB02", "icd9cm-dx:42"]
+
+    def test_categories_of_external_causes_have_four_characters(self):
+        events = table("icd9cm-dx:E878.1", "icd9cm-dx:E87.8", "icd10cm:E87.8", "icd9cm-dx:V45.81")
+        cut = roll_up_to_prefix(events, {"icd9cm-dx": 3, "icd10cm": 3})
+        assert labels(cut) == ["icd9cm-dx:E878", "icd9cm-dx:E878", "icd10cm:E87", "icd9cm-dx:V45"]
 
     def test_columns_come_back_under_their_roles(self):
         cut = roll_up_to_prefix(

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from multicentre.data import EventTensor, read_eicu, read_mimic3, read_omop, read_synpuf
+from multicentre.data.events.readers.base import PatientEvents, SeveralSitesWarning
 from multicentre.errors import ConfigurationError, DataError
 
 DATA = Path(os.environ.get("MULTICENTRE_DATA", "nowhere"))
@@ -42,7 +43,9 @@ class TestRealMimic:
         with np.load(folder("mimic3_demo") / "tensor30d.npz") as made:
             assert read.sites == dict(zip(made["patient_ids"].tolist(), made["site"].tolist(), strict=True))
             assert read.outcomes == dict(zip(made["patient_ids"].tolist(), made["label"].tolist(), strict=True))
-        parts = read.by_site()
+        assert len(read.n_sites_of_patient) == 8
+        with pytest.warns(SeveralSitesWarning, match="8 of 100 patients are recorded at several sites"):
+            parts = read.by_site()
         assert {site: len(part.outcomes) for site, part in parts.items()} == {
             "CCU": 12,
             "CSRU": 6,
@@ -134,7 +137,12 @@ def test_mimic_in_any_case_keeps_zeros_and_leaves_out_rows_without_code(mimic, c
     assert "MIMIC-III: left out 1 of 5 events without patient, date or code" in caplog.messages
     assert read.outcomes == {"10": 1, "11": 0}
     assert read.sites == {"10": "MICU"}
-    assert {site: part.outcomes for site, part in read.by_site().items()} == {"MICU": {"10": 1}}
+    assert {site: part.outcomes for site, part in read.by_site("first").items()} == {"MICU": {"10": 1}}
+    split = read.by_site("split")
+    assert {site: sorted(part.events["code"]) for site, part in split.items()} == {
+        "MICU": ["0030", "0040"],
+        "SICU": ["4280"],
+    }
     assert repr(read) == "PatientEvents(2 patients, 4 events)"
 
 
@@ -251,6 +259,47 @@ def test_omop_gives_standard_concepts_or_the_codes_of_the_hospital(omop):
     assert read_omop(omop).outcomes == {"1": 0, "2": 1}
     with pytest.raises(ConfigurationError, match="source_systems"):
         read_omop(omop, {"condition": "icd10cm"})
+
+
+class TestPatientsOfSeveralSites:
+    """Patient a was at two hospitals, b at one, and nobody knows where c was."""
+
+    def read(self, **more):
+        rows = [("a", "x"), ("a", "y"), ("b", "y"), ("c", None)]
+        frame = pd.DataFrame(rows, columns=["patient", "site"]).assign(system="icd9cm-dx", code="4280")
+        return PatientEvents(
+            frame.assign(date="2020-01-01"), {"a": 1, "b": 0, "c": 0}, {"a": "x", "b": "y"}, {"a": 2}, **more
+        )
+
+    def patients(self, several):
+        return {site: sorted(set(part.events["patient"])) for site, part in self.read().by_site(several).items()}
+
+    def test_by_default_the_first_site_gets_them_with_a_count(self):
+        with pytest.warns(SeveralSitesWarning, match="1 of 3 patients are recorded at several sites"):
+            parts = self.read().by_site()
+        assert {site: len(part.events) for site, part in parts.items()} == {"x": 2, "y": 1}
+
+    def test_the_options(self):
+        assert self.patients("first") == {"x": ["a"], "y": ["b"]}
+        assert self.patients("split") == {"x": ["a"], "y": ["a", "b"]}
+        assert self.patients("drop") == {"y": ["b"]}
+
+    def test_splitting_requires_events_with_a_site(self):
+        without = PatientEvents(self.read().events.drop(columns="site"), None, {"a": "x"}, {"a": 2})
+        with pytest.raises(DataError, match="events must name the site"):
+            without.by_site("split")
+
+    def test_patients_without_a_site_are_counted_in_the_log(self, caplog):
+        with caplog.at_level(logging.INFO, "multicentre.data.events"):
+            self.read().by_site("first")
+        assert "Left out 1 patients without a site" in caplog.messages
+
+
+def test_no_known_care_site_is_an_error(omop):
+    write(omop, "PERSON.csv", "person_id,care_site_id\n1,\n2,")
+    with pytest.raises(DataError, match="at least one patient must have a site; none has") as caught:
+        read_omop(omop).by_site()
+    assert "care_site_id" in str(caught.value.hint)
 
 
 class TestWhatIsWrongWithFiles:

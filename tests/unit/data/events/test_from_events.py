@@ -94,8 +94,8 @@ def test_counts_are_those_of_the_plain_reference(anchor, modes, drawn, days, shu
 class TestWhatIsEasilyCountedWrongly:
     def test_codes_with_and_without_dots_blanks_and_capitals_are_one(self):
         rows = [("a", "2020-01-01", "icd9cm-dx", code, "1") for code in ("V45.81", "v4581", " V45 81 ")]
-        tensor = EventTensor.from_events(table([*rows, ("a", "2020-01-01", "icd9cm-proc", "0.40", "1")]), modes=MODES)
-        assert tensor.codes == {"procedure": ("icd9cm-proc:040",), "diagnosis": ("icd9cm-dx:V4581",)}
+        tensor = EventTensor.from_events(table([*rows, ("a", "2020-01-01", "icd9cm-proc", "00.40", "1")]), modes=MODES)
+        assert tensor.codes == {"procedure": ("icd9cm-proc:0040",), "diagnosis": ("icd9cm-dx:V4581",)}
         assert tensor.counts.tolist() == [1.0]
 
     def test_leading_zeros_make_other_codes(self):

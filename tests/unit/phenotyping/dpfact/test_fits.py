@@ -25,6 +25,7 @@ from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.maths import local as elastic
 from multicentre.phenotyping.dpfact.maths.local import ElasticWarning
 from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.fitted.model import RareCodesWarning
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.poisson import fit_rates
 from multicentre.phenotyping.scores import factor_match_score
@@ -80,7 +81,7 @@ def test_the_order_of_the_sites_does_not_matter(events):
 @unsettled
 def test_the_exact_fit_is_alternating_least_squares_on_the_dense_tensor(events):
     """One sweep a problem, written out on the whole array."""
-    found = fit(events.sites(3), init="random", max_iter=8, n_sweeps=1, tol=0.0)
+    found = fit(events.sites(3), init="random", n_starts=1, max_iter=8, n_sweeps=1, tol=0.0)
     whole = dense(events.tensor)
     rng = np.random.default_rng(0)
     b, c = (draw / np.linalg.norm(draw, axis=0) for draw in (rng.random((size, 3)) for size in whole.shape[1:]))
@@ -125,7 +126,7 @@ def test_errors_are_those_of_the_whole_tensor(events):
 
 
 def test_the_error_never_rises(events):
-    path = [entry["rmse"] for entry in fit(events.sites(3), init="random", tol=1e-3).history_]
+    path = [entry["rmse"] for entry in fit(events.sites(3), init="random", n_starts=1, tol=1e-3).history_]
     assert len(path) > 3
     assert all(after <= before + 1e-9 for before, after in itertools.pairwise(path))
 
@@ -184,6 +185,120 @@ def test_free_factors_fit_at_least_as_well(events):
     assert free.history_[-1]["rmse"] <= bound.history_[-1]["rmse"] + 1e-9
     assert min(factor.min() for factor in bound.factors_.values()) >= 0
     assert min(factor.min() for factor in free.factors_.values()) < 0
+
+
+class TestStarts:
+    """Several starts are tried for a few rounds; the one with the lowest released loss is continued."""
+
+    def test_the_lowest_loss_wins(self, events):
+        found = fit(events.sites(3))
+        assert [start["start"] for start in found.starts_] == ["cooccurrence"] + ["random"] * 4
+        losses = [start["loss"] for start in found.starts_]
+        assert [start["is_chosen"] for start in found.starts_] == [loss == min(losses) for loss in losses]
+        assert found.history_[-1]["rmse"] <= min(losses) + 1e-9
+
+    @unsettled
+    def test_losses_are_those_of_fits_from_each_start(self, events):
+        """The random start that is tried first is that of a fit with a single random start and the same seed."""
+        found = fit(events.sites(3), tol=0.0, max_iter=1)
+        alone = fit(events.sites(3), init="random", n_starts=1, tol=0.0, max_iter=loops.N_TRIAL_ROUNDS)
+        assert found.starts_[1]["loss"] == pytest.approx(alone.history_[-1]["rmse"], rel=1e-12)
+
+    def test_a_better_random_start_is_taken(self, events, monkeypatch):
+        bad = {mode: np.ones((len(names), 3)) for mode, names in events.tensor.codes.items()}
+        monkeypatch.setattr(loops, "find_start", lambda session, plan: messages.Factors(bad))
+        found = fit(events.sites(3))
+        (chosen,) = [start for start in found.starts_ if start["is_chosen"]]
+        assert chosen["start"] == "random"
+        assert factor_match_score(events.factors, found.factors_).score > 0.9
+
+    @pytest.mark.parametrize(
+        ("parameters", "n_trials"),
+        [({"n_starts": 1}, 0), ({"init": "cooccurrence"}, 0), ({"init": "random"}, 5), ({"n_starts": 2}, 2)],
+        ids=str,
+    )
+    def test_number_of_starts(self, events, parameters, n_trials):
+        found = fit(events.sites(2), tol=1e-3, **parameters)
+        assert len(found.starts_) == n_trials
+        assert ("sum_cooccurrence" in found.session.traffic.calls) == (parameters.get("init") != "random")
+
+    @pytest.mark.parametrize("solver", ["poisson", "easgd", "psgd"])
+    def test_every_solver_compares_starts(self, events, solver):
+        found = fit(events.sites(2), solver=solver, n_starts=2, tol=0.02, max_iter=50)
+        assert len(found.starts_) == 2
+        assert all(np.isfinite(start["loss"]) for start in found.starts_)
+
+    def test_the_group_lasso_is_left_out_of_the_trials(self, events):
+        plain, sparse = (fit(events.sites(2), sparsity=weight, tol=0.01) for weight in (0.0, 0.06))
+        assert [one["loss"] for one in plain.starts_] == [one["loss"] for one in sparse.starts_]
+
+    def test_real_codes_end_no_higher_than_the_start_from_cooccurrences(self):
+        """Codes without structure have many local minima."""
+        tensor = mc.datasets.simulate_paper_tensor(200, (12, 15), density=0.025, random_state=0).tensor
+        listed = {"a": tensor}
+        several, one = (
+            fit(listed, rank=6, vocabulary=tensor.codes, tol=1e-3, **more) for more in ({}, {"init": "cooccurrence"})
+        )
+        assert several.reconstruction_errors_.rmse <= one.reconstruction_errors_.rmse + 1e-3
+
+    def test_the_default_runs_until_converged(self, events):
+        found = fit(events.sites(2))
+        assert found.converged_
+        assert found.history_[-1]["change"] < DPFact().tol
+
+    def test_starts_are_saved(self, events, tmp_path):
+        found = fit(events.sites(2), tol=1e-3)
+        found.save(tmp_path)
+        assert DPFact.load(tmp_path).starts_ == found.starts_ != []
+
+
+class TestRareCodes:
+    """The share of entries and codes that the minimum of patients per code leaves out is stated once."""
+
+    def sites(self, n_rare):
+        """Return two sites whose 40 patients have one frequent pair of codes each, and some a rare diagnosis."""
+        places = [(patient, 0, 0) for patient in range(40)] + [(patient, 0, 1 + patient) for patient in range(n_rare)]
+        codes = {"procedure": ["p"], "diagnosis": ["d", *(f"rare{k:02d}" for k in range(n_rare))]}
+        data = EventTensor(places, np.ones(len(places)), codes)
+        return {"a": data, "b": data}
+
+    def fit(self, n_rare, **parameters):
+        with mc.Federation.in_process(self.sites(n_rare), **parameters.pop("terms", {})) as federation:
+            return DPFact(1, **parameters).fit(federation)
+
+    def test_a_large_share_is_warned_of(self):
+        with pytest.warns(RareCodesWarning, match=r"33 % of the entries and 91 % of an average site's codes") as told:
+            found = self.fit(20)
+        assert len(told) == 1
+        assert found.rare_codes_ == {"entries": pytest.approx(40 / 120), "codes": pytest.approx(20 / 22)}
+        for advice in ("roll_up_to_prefix", "vocabulary", "n_codes", "many small hospitals"):
+            assert advice.lower() in str(told[0].message).lower()
+        assert "33 % of the entries" in str(found)
+
+    def test_a_small_share_is_not(self):
+        found = self.fit(2)
+        assert found.rare_codes_["entries"] == pytest.approx(4 / 84)
+
+    def test_a_public_list_asks_for_no_counts(self):
+        found = self.fit(20, vocabulary={"procedure": ["p"], "diagnosis": ["d"]})
+        assert found.rare_codes_ is None
+        assert "count_rare_codes" not in found.session.traffic.calls
+
+    def test_unmasked_counts_of_few_patients_are_refused_and_the_fit_continues(self):
+        found = self.fit(2, terms={"secure_sum": False})
+        assert found.rare_codes_ is None
+        assert found.converged_
+
+    def test_many_small_hospitals_are_advised(self):
+        places = [(patient, patient % 3, patient % 3) for patient in range(12)]
+        codes = {"procedure": ["p", "q", "r"], "diagnosis": ["d", "e", "f"]}
+        few = {f"site-{k}": EventTensor(places, np.ones(12), codes) for k in range(4)}
+        with mc.Federation.in_process(few) as federation, pytest.raises(DataError) as caught:
+            DPFact(1).fit(federation)
+        assert "many small hospitals" in str(caught.value.hint)
+        with mc.Federation.in_process(few) as federation:
+            found = DPFact(1, vocabulary=codes, n_codes={"procedure": 2, "diagnosis": 2}).fit(federation)
+        assert found.codes_ == {"procedure": ("p", "q"), "diagnosis": ("d", "e")}
 
 
 class TestElasticAveraging:

@@ -11,7 +11,7 @@ import multicentre as mc
 from multicentre.core.messages import Nothing
 from multicentre.errors import ConfigurationError, NoiseWarning
 from multicentre.phenotyping import DPFact
-from multicentre.phenotyping.dpfact import messages
+from multicentre.phenotyping.dpfact import messages, private_rounds
 from multicentre.phenotyping.dpfact.private_rounds import GRAM_WEIGHT, check_cells
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.scores import factor_match_score
@@ -188,6 +188,35 @@ def test_codes_that_are_noise_alone_are_cut_by_the_noise_of_all_sites(mechanism,
 def test_another_seed_gives_the_same_sums_but_for_noise_and_another_start(events):
     one, other = (fit(events, init="random", random_state=seed) for seed in (0, 1))
     assert not np.allclose(one.factors_["diagnosis"], other.factors_["diagnosis"], atol=0.01)
+
+
+@by_mechanism
+def test_more_starts_request_and_spend_nothing_more(events, mechanism):
+    """Starts are factorisations of one noised sum; the one that fits the released sum best is used."""
+    plans = [plan_of(events, n_starts=n, **mechanism) for n in (1, 9)]
+    assert plans[0] == plans[1]
+    models = [fit(events, n_starts=n, **mechanism) for n in (1, 9)]
+    assert models[0].session.traffic.calls == models[1].session.traffic.calls
+    assert models[0].starts_ == models[1].starts_ == []
+
+
+def test_the_start_is_a_function_of_the_released_sum(events, monkeypatch):
+    """Other patients with the same noised sum give the same start: the choice reads nothing else."""
+    released = messages.Noised(np.abs(np.random.default_rng(0).normal(size=9 * 12)) * 50, 1.0)
+    monkeypatch.setattr(private_rounds, "_ask_for_cooccurrence", lambda session, terms: released)
+    starts = []
+    update = private_rounds._update_by_products
+
+    def note(session, terms, state, mode, number):
+        starts.append((number, state.factors))
+        return update(session, terms, state, mode, number)
+
+    monkeypatch.setattr(private_rounds, "_update_by_products", note)
+    for drawn in (events, simulate_events(seed=5)):
+        fit(drawn, vocabulary=events.tensor.codes)
+    first, second = [factors for number, factors in starts if number == 1]
+    for mode, factor in first.items():
+        np.testing.assert_array_equal(second[mode], factor)
 
 
 # --- passes over patients without noise ------------------------------------------------------------------------------

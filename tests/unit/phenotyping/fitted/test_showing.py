@@ -18,6 +18,7 @@ from multicentre.phenotyping.fitted.communication import communication_table
 from multicentre.privacy.guarantee import Guarantee
 from multicentre.reports.figures import draw
 from multicentre.studies.serialisation import to_json
+from multicentre.validation import FederatedKFold
 from support.event_sites import simulate_events
 
 SITES = simulate_events(160).sites(2)
@@ -157,10 +158,13 @@ def test_bytes_of_the_rounds_are_those_of_the_formula():
         frame = communication_table(fitted).to_frame()
         factors = sum(map(len, fitted.codes_.values())) * 3
         rounds, formula = frame.loc["rounds"], frame.loc["rounds, by the formula"]
-        assert rounds["bytes_from_sites"] == formula["bytes_from_sites"] == 3 * 2 * 8 * (factors + more)
+        sent = fitted.n_rounds_sent_ * 2 * 8 * (factors + more)
+        assert fitted.n_rounds_sent_ == 3 + sum(start["rounds"] for start in fitted.starts_) > 3
+        assert rounds["bytes_from_sites"] == formula["bytes_from_sites"] == sent
         assert rounds["bytes_from_site"] == rounds["bytes_from_sites"] / 2
-        assert formula["bytes_to_sites"] == 3 * 2 * 8 * factors * (2 if solver == "psgd" else 1)
-        assert 0 < rounds["bytes_to_sites"] - formula["bytes_to_sites"] <= 3 * 2 * 8 * 12
+        n_rounds = fitted.n_rounds_sent_
+        assert formula["bytes_to_sites"] == n_rounds * 2 * 8 * factors * (2 if solver == "psgd" else 1)
+        assert 0 < rounds["bytes_to_sites"] - formula["bytes_to_sites"] <= n_rounds * 2 * 8 * 12
         parts = frame.drop(index=["all", "rounds, by the formula"])
         assert frame.loc["all", "bytes_to_sites"] == parts["bytes_to_sites"].sum()
         assert formula["seconds"] == (formula["bytes_to_sites"] + formula["bytes_from_sites"]) / 15e6
@@ -184,6 +188,64 @@ def test_seeds_that_agree_match_and_lie_above_the_null_line():
     assert frame["match"].min() > 0.95 > 0.7 > frame["null"].max()
     assert frame.attrs["score"] > 0.95
     assert frame.attrs["seed"] in (0, 1, 2)
+
+
+def test_patients_are_drawn_again_within_every_site():
+    drawn = repeats.resample_patients(SITES, 3)
+    assert {site: len(data) for site, data in drawn.items()} == {site: len(data) for site, data in SITES.items()}
+    for site, data in SITES.items():
+        originals = [records(data, row) for row in range(len(data))]
+        copies = [records(drawn[site], row) for row in range(len(data))]
+        assert set(copies) < set(originals)
+        assert len(set(copies)) < 0.75 * len(set(originals))
+
+
+def records(data, row):
+    chosen = data.coordinates[:, 0] == row
+    return tuple(map(tuple, data.coordinates[chosen, 1:])), tuple(data.counts[chosen])
+
+
+class TestInstability:
+    """Phenotypes of patients without structure do not recur, though one start would find them again."""
+
+    @pytest.fixture
+    def noise(self):
+        tensor = mc.datasets.simulate_paper_tensor(200, (12, 15), density=0.025, random_state=0).tensor
+        return {"a": tensor.take(np.arange(100)), "b": tensor.take(np.arange(100, 200))}
+
+    @pytest.mark.parametrize("resample", [True, False])
+    def test_it_is_found_in_data(self, noise, resample):
+        model = DPFact(4, tol=1e-3, min_code_patients=1)
+        frame = repeats.seed_stability(model, noise, (0, 1, 2), resample=resample)
+        assert frame.attrs["score"] < 0.9
+        assert frame.attrs["varied"] == ("starts and patients" if resample else "starts")
+
+    def test_it_is_found_over_a_federation_by_starts_alone(self, noise):
+        with mc.Federation.in_process(noise) as federation:
+            frame = repeats.seed_stability(DPFact(4, n_starts=1, tol=1e-3, min_code_patients=1), federation, (0, 1))
+        assert frame.attrs["score"] < 0.9
+        assert frame.attrs["varied"] == "starts"
+
+    def test_each_fit_can_have_its_own_federation(self, noise):
+        halves = [{site: data.take(np.arange(k, 100, 2)) for site, data in noise.items()} for k in (0, 1)]
+        federations = [mc.Federation.in_process(half) for half in halves]
+        model = DPFact(2, tol=1e-2, min_code_patients=1)
+        assert repeats.seed_stability(model, federations, (0, 1)).attrs["varied"] == "starts and patients"
+        with pytest.raises(ConfigurationError, match="one federation per seed, 3; got 2"):
+            repeats.seed_stability(model, federations, (0, 1, 2))
+
+    def test_the_training_folds_of_a_plan_are_such_federations(self):
+        with mc.Federation.in_process(SITES) as federation:
+            plan = FederatedKFold(n_splits=2).plan(federation)
+            frame = repeats.seed_stability(DPFact(2, tol=1e-2), [plan.train(k) for k in range(2)], (0, 1))
+        assert frame.attrs["varied"] == "starts and patients"
+
+
+@pytest.mark.parametrize("titles", ["icd9", 3, ["icd9"]])
+def test_titles_that_are_no_titles_are_refused(model, titles):
+    with pytest.raises(ConfigurationError, match="titles must be True, None or a mapping") as caught:
+        model.phenotypes(titles=titles)
+    assert "titles=True" in str(caught.value.hint)
 
 
 def test_seeds_are_checked_and_spend_no_budget():

@@ -110,6 +110,7 @@ def _judge(rows: Sequence[Row]) -> list[Claim]:
         sparsity: [_count(rows, sparsity, seed) for seed in distinct(rows, "seed")]
         for sparsity in distinct(rows, "sparsity")
     }
+    n_seeds = len(distinct(rows, "seed"))
     share = {one: mean_share(pairs, 0) for one, pairs in counts.items()}
     claims = [
         Claim(
@@ -117,6 +118,7 @@ def _judge(rows: Sequence[Row]) -> list[Claim]:
             share_off(counts[max(counts)]) > share_off(counts[min(counts)]),
             f"{100 * share_off(counts[min(counts)]):.1f} % of the present pairs at {min(counts):g}, "
             f"{100 * share_off(counts[max(counts)]):.1f} % at {max(counts):g}",
+            n_repetitions=n_seeds,
         )
     ]
     if fits.SPARSITY in counts:
@@ -126,6 +128,7 @@ def _judge(rows: Sequence[Row]) -> list[Claim]:
                 f"mu_0 = {fits.SPARSITY:g} finds nine tenths of the absent pairs with {MOST_FALSE} false one at most",
                 share[fits.SPARSITY] >= 0.9 and false <= MOST_FALSE,
                 f"{100 * share[fits.SPARSITY]:.1f} %, {false} false",
+                n_repetitions=n_seeds,
             )
         )
     return claims

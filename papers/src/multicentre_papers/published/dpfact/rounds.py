@@ -19,7 +19,7 @@ from multicentre.core.rounds import Rounds
 from multicentre.core.session import Session
 from multicentre.phenotyping.dpfact.maths.local import move_to_mean
 from multicentre.phenotyping.dpfact.messages import Factors
-from multicentre.phenotyping.dpfact.rounds import Plan, repeat
+from multicentre.phenotyping.dpfact.rounds import Plan, Turned, repeat
 from multicentre_papers.published.dpfact.messages import PassEntries
 from multicentre_papers.published.dpfact.site import AsPublishedSite
 
@@ -44,20 +44,22 @@ class PublishedPlan(Plan):
 
 def fit_entries(session: Session, plan: PublishedPlan, start: Factors) -> Rounds[Factors]:
     """Run the published algorithm (equations 13 to 19) on the entries above zero."""
+    return repeat(session, plan, start, pass_entries, refit=False, part=AsPublishedSite)
 
-    def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
-        request = PassEntries(
-            factors,
-            n_passes=plan.n_passes,
-            step=plan.learning_rate,
-            elastic_penalty=plan.elastic_penalty,
-            shrinkage=plan.sparsity,
-            nonnegative=plan.nonnegative,
-            round_number=number,
-            noise_sd=plan.noise_sd,
-        )
-        total = session.sum(AsPublishedSite.pass_entries, request)
-        means = {mode: factor / total.sites for mode, factor in total.factors.items()}
-        return {mode: move_to_mean(factor, means[mode], plan.weight) for mode, factor in factors.items()}, {}
 
-    return repeat(session, plan, start, turn, refit=False, part=AsPublishedSite)
+def pass_entries(session: Session, plan: Plan, factors: dict[str, Floats], number: int) -> Turned:
+    """Run one round."""
+    assert isinstance(plan, PublishedPlan)  # fit_entries passes no other
+    request = PassEntries(
+        factors,
+        n_passes=plan.n_passes,
+        step=plan.learning_rate,
+        elastic_penalty=plan.elastic_penalty,
+        shrinkage=plan.sparsity,
+        nonnegative=plan.nonnegative,
+        round_number=number,
+        noise_sd=plan.noise_sd,
+    )
+    total = session.sum(AsPublishedSite.pass_entries, request)
+    means = {mode: factor / total.sites for mode, factor in total.factors.items()}
+    return {mode: move_to_mean(factor, means[mode], plan.weight) for mode, factor in factors.items()}, {}

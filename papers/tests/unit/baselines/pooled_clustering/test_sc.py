@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.cluster import SpectralClustering
+from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.metrics import adjusted_rand_score
+from sklearn.preprocessing import StandardScaler, normalize
 
 from multicentre.clustering.graphs import neighbour_graph, self_tuning_graph
 from multicentre.data.multiview import MultiViewData
 from multicentre.errors import ConfigurationError, DataError
 from multicentre_papers.baselines.pooled_clustering.base import merge_groups, nearest_orthonormal, standardise
+from multicentre_papers.baselines.pooled_clustering.plain import Plain
 from multicentre_papers.baselines.pooled_clustering.sc import SC
 
 TRUTH = np.repeat([0, 1, 2], 20)
@@ -149,3 +151,18 @@ def test_groups_whose_means_are_nearest_are_joined():
     assert merge_groups(labels, {"a": X, "b": 3 * X}, 3).tolist() == [0, 0, 1, 1, 1, 2]
     assert merge_groups(labels, {"a": np.ones((6, 1))}, 2).max() == 1
     assert merge_groups(labels, {"a": X}, 6).tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("scaling", ["rows", "columns"])
+@pytest.mark.parametrize("algorithm", ["spectral", "kmeans"])
+def test_the_plain_baselines_are_two_lines_of_scikit_learn(algorithm, scaling):
+    data = views(seed=3, spread=2.0)
+    scale = normalize if scaling == "rows" else StandardScaler().fit_transform
+    rows = np.hstack([scale(X) for X in data.values()])
+    oracle = (
+        SpectralClustering(3, affinity="nearest_neighbors", n_neighbors=10, random_state=0)
+        if algorithm == "spectral"
+        else KMeans(3, n_init=10, random_state=0)
+    ).fit_predict(rows)
+    labels = Plain(3, algorithm=algorithm, scaling=scaling, random_state=0).fit(data).labels_
+    assert adjusted_rand_score(oracle, labels) == 1.0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import warnings
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from multicentre.data.events.columns import id_text
 from multicentre.errors import DataError, MissingExtra
@@ -19,6 +20,10 @@ _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _LOG = logging.getLogger("multicentre.data.events")
 
 
+class SeveralSitesWarning(UserWarning):
+    """Patients are recorded at several sites, and each is assigned to the first."""
+
+
 @dataclass(frozen=True, repr=False)
 class PatientEvents:
     """Events of patients in the format of `EventTensor.from_events`, with the patients' outcomes and sites.
@@ -26,11 +31,14 @@ class PatientEvents:
     Parameters
     ----------
     events : pandas DataFrame
-        Columns ``patient``, ``date``, ``system``, ``code`` and, if the source has them, ``admission``; all are texts.
+        Columns ``patient``, ``date``, ``system``, ``code`` and, if the source has them, ``admission`` and ``site``
+        (where the event was recorded); all are texts.
     outcomes : dict from str to int, optional
         0 or 1 for every patient; None if the source has no outcomes.
     sites : dict from str to str
-        Site of every patient with a recorded site: an intensive care unit, a hospital, a state.
+        First site of every patient with a recorded site: an intensive care unit, a hospital, a state.
+    n_sites_of_patient : dict from str to int, optional
+        Number of different sites of every patient with more than one.
 
     Examples
     --------
@@ -43,14 +51,68 @@ class PatientEvents:
     events: pd.DataFrame
     outcomes: dict[str, int] | None
     sites: dict[str, str]
+    n_sites_of_patient: dict[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"PatientEvents({self.events['patient'].nunique()} patients, {len(self.events)} events)"
 
-    def by_site(self) -> dict[str, PatientEvents]:
-        """Return the events by site, sorted by name; patients without a site are left out."""
+    def by_site(self, several: Literal["first", "split", "drop"] | None = None) -> dict[str, PatientEvents]:
+        """Return the events by site, sorted by name.
+
+        The number of patients without a site, who are left out, is written to the log ``multicentre.data.events``.
+
+        Parameters
+        ----------
+        several : {"first", "split", "drop"}, optional
+            Patients of several sites. ``"first"``: all their events belong to the first recorded site. ``"split"``:
+            each event belongs to the site that recorded it, so that the patient is counted at several sites, and
+            differential privacy bounds the release of each site separately. ``"drop"``: they are left out. None is
+            ``"first"`` with a warning that counts them.
+
+        Raises
+        ------
+        DataError
+            No patient has a site; or the events name no site, which ``"split"`` requires.
+
+        Warns
+        -----
+        SeveralSitesWarning
+            Patients are recorded at several sites, and `several` is None.
+        """
         site = self.events["patient"].map(self.sites)
+        if site.isna().all():
+            raise DataError(
+                "at least one patient must have a site; none has",
+                where="by_site",
+                hint="Pass the events of each hospital's own export, or add the site to the source (OMOP: care_site_id "
+                "of person).",
+            )
+        is_several = self.events["patient"].isin(self.n_sites_of_patient)
+        n_several = self.events.loc[is_several, "patient"].nunique()
+        if several is None and n_several:
+            warnings.warn(
+                f"{n_several} of {self.events['patient'].nunique()} patients are recorded at several sites; all their "
+                "events are assigned to the first. Set several='first', 'split' or 'drop'.",
+                SeveralSitesWarning,
+                stacklevel=2,
+            )
+        if several == "split":
+            site = self._recorded_sites().fillna(site)
+        elif several == "drop":
+            site = site.mask(is_several)
+        n_without = self.events.loc[site.isna() & ~is_several, "patient"].nunique()
+        if n_without:
+            _LOG.info("Left out %d patients without a site", n_without)
         return {str(name): self._only(rows) for name, rows in self.events.groupby(site, sort=True)}
+
+    def _recorded_sites(self) -> pd.Series:
+        if "site" not in self.events:
+            raise DataError(
+                "events must name the site that recorded them with several='split'; got no column 'site'",
+                where="by_site",
+                hint="Set several to 'first' or 'drop'.",
+            )
+        return self.events["site"]
 
     def _only(self, rows: pd.DataFrame) -> PatientEvents:
         patients = set(rows["patient"])
@@ -171,6 +233,19 @@ def first_present(frame: pd.DataFrame, key: str, value: str) -> dict[str, str]:
     """Return the first value that is not missing, by key."""
     complete = frame.dropna(subset=[key, value]).drop_duplicates(key)
     return dict(zip(complete[key].astype(str), complete[value].astype(str), strict=True))
+
+
+def count_several(frame: pd.DataFrame, key: str, value: str) -> dict[str, int]:
+    """Return the number of different values by key, of keys with more than one.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> count_several(pd.DataFrame({"patient": ["a", "a", "b"], "site": ["x", "y", "x"]}), "patient", "site")
+    {'a': 2}
+    """
+    numbers = frame.dropna(subset=[key, value]).groupby(key)[value].nunique()
+    return {str(one): int(number) for one, number in numbers[numbers > 1].items()}
 
 
 def ever(frame: pd.DataFrame, key: str, true: pd.Series) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from multicentre.data.events.readers.base import (
     PatientEvents,
+    count_several,
     ever,
     find_files,
     first_present,
@@ -40,7 +41,7 @@ def read_eicu(folder: str | Path) -> PatientEvents:
     A diagnosis lists codes of ICD-9-CM and ICD-10-CM, separated by commas. Each becomes an event of its system
     (``icd9cm-dx``, ``icd10cm``). A code is assigned to ICD-9-CM if it begins with a digit, with V, or with E and three
     digits. Treatments are paths of text (``eicu-treatment``). The outcome is death in hospital in any admission; the
-    site is the hospital.
+    site is the hospital of the patient's first stay, and the site of an event that of its stay.
 
     Parameters
     ----------
@@ -65,7 +66,8 @@ def read_eicu(folder: str | Path) -> PatientEvents:
     paths = _place(treatments, stays, "treatmentoffset").assign(system="eicu-treatment")
     events = stack_events([paths.rename(columns={"treatmentstring": "code"}), _part_codes(codes)], "eICU")
     died = stays["hospitaldischargestatus"].astype(str).str.lower() == "expired"
-    return PatientEvents(events, ever(stays, "uniquepid", died), first_present(stays, "uniquepid", "hospitalid"))
+    sites = first_present(stays, "uniquepid", "hospitalid"), count_several(stays, "uniquepid", "hospitalid")
+    return PatientEvents(events, ever(stays, "uniquepid", died), *sites)
 
 
 def _place(table: pd.DataFrame, stays: pd.DataFrame, offset: str) -> pd.DataFrame:
@@ -73,12 +75,13 @@ def _place(table: pd.DataFrame, stays: pd.DataFrame, offset: str) -> pd.DataFram
     import pandas as pd
 
     stay = stays.set_index("patientunitstayid").loc[
-        :, ["uniquepid", "patienthealthsystemstayid", "hospitaladmitoffset"]
+        :, ["uniquepid", "patienthealthsystemstayid", "hospitaladmitoffset", "hospitalid"]
     ]
     placed = table.join(stay, on="patientunitstayid")
     minutes = pd.to_numeric(placed[offset]) - pd.to_numeric(placed["hospitaladmitoffset"])
     date = pd.Timestamp(_ADMISSION_DAY) + pd.to_timedelta(minutes // _MINUTES_PER_DAY, unit="D")
-    renamed = placed.rename(columns={"uniquepid": "patient", "patienthealthsystemstayid": "admission"})
+    names = {"uniquepid": "patient", "patienthealthsystemstayid": "admission", "hospitalid": "site"}
+    renamed = placed.rename(columns=names)
     return renamed.drop(columns=["patientunitstayid", "hospitaladmitoffset", offset]).assign(
         date=date.dt.strftime("%Y-%m-%d")
     )
@@ -99,7 +102,8 @@ def read_mimic3(folder: str | Path) -> PatientEvents:
     """Read ICD-9-CM diagnoses and procedures of MIMIC-III.
 
     Codes of MIMIC-III have no date; the day of the admission (``admittime``) is used. The outcome is death in
-    hospital in any admission; the site is the first care unit of a patient's first stay in intensive care.
+    hospital in any admission; the site is the first care unit of a patient's first stay in intensive care, and the site
+    of an event that of the first stay of its admission.
 
     Parameters
     ----------
@@ -117,12 +121,18 @@ def read_mimic3(folder: str | Path) -> PatientEvents:
     A. E. W. Johnson et al. (2016), MIMIC-III, a freely accessible critical care database, Scientific Data 3, 160035.
     """
     admissions = read_columns_of(folder, "admissions", ["subject_id", "hadm_id", "admittime", "hospital_expire_flag"])
-    stays = read_columns_of(folder, "icustays", ["subject_id", "intime", "first_careunit"])
+    stays = read_columns_of(folder, "icustays", ["subject_id", "hadm_id", "intime", "first_careunit"])
     date_of = admissions.set_index("hadm_id")["admittime"]
     events = stack_events((_read(folder, name, date_of) for name in _TABLES), "MIMIC-III")
     died = admissions["hospital_expire_flag"].astype(str) == "1"
-    sites = first_present(stays.sort_values("intime", kind="stable"), "subject_id", "first_careunit")
-    return PatientEvents(events, ever(admissions, "subject_id", died), sites)
+    stays = stays.sort_values("intime", kind="stable")
+    first_stays = stays.drop_duplicates("hadm_id")
+    events["site"] = events["admission"].map(first_present(first_stays, "hadm_id", "first_careunit"))
+    sites = (
+        first_present(stays, "subject_id", "first_careunit"),
+        count_several(first_stays, "subject_id", "first_careunit"),
+    )
+    return PatientEvents(events, ever(admissions, "subject_id", died), *sites)
 
 
 def _read(folder: str | Path, name: str, date_of: pd.Series) -> pd.DataFrame:
@@ -148,7 +158,7 @@ def read_omop(folder: str | Path, source_systems: Mapping[str, str] | None = Non
     By default, codes are standard concepts (``omop-condition``, ``omop-procedure``), the same at every site; records
     without one (concept 0) are left out. With `source_systems`, codes are the hospital's source values. A visit is
     used as the admission. The outcome is a record of death, if there is a table of deaths; the site is the care site
-    of the person.
+    of the person. Many exports leave it empty; `by_site` then raises an error.
 
     Parameters
     ----------
@@ -211,7 +221,7 @@ def read_synpuf(folder: str | Path) -> PatientEvents:
     The date of an event is the first day of its claim (``CLM_FROM_DT``). Diagnoses are those of the claim
     (``ICD9_DGNS_CD_*``), without the admitting diagnosis and those of single lines; procedures are
     ``ICD9_PRCDR_CD_*`` and ``HCPCS_CD_*``. A claim is used as the admission. The outcome is a date of death in any
-    year; the site is the state.
+    year; the site is the state in the first year. Claims do not name a state.
 
     Parameters
     ----------
@@ -238,7 +248,8 @@ def read_synpuf(folder: str | Path) -> PatientEvents:
         )
     events = stack_events((part for file in claims for part in _read_claims(file)), "DE-SynPUF")
     died = ever(people, "desynpuf_id", people["bene_death_dt"].notna())
-    return PatientEvents(events, died, first_present(people, "desynpuf_id", "sp_state_code"))
+    sites = first_present(people, "desynpuf_id", "sp_state_code"), count_several(people, "desynpuf_id", "sp_state_code")
+    return PatientEvents(events, died, *sites)
 
 
 def _read_people(folder: str | Path) -> pd.DataFrame:
