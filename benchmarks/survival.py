@@ -27,7 +27,7 @@ import numpy as np
 from measuring import machine_facts, pin_threads, show, write_json
 
 import multicentre as mc
-from multicentre.core.rounds import Silence
+from multicentre.core.rounds import Listener
 from multicentre.errors import MulticentreError
 from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.learners.tree import TreeSettings, fit_forest
@@ -56,16 +56,25 @@ FITS: dict[str, tuple[Make, bool, float | None]] = {
         False,
         None,
     ),
-    "FedHazardBoost, 200 trees of depth 4": (lambda: mc.survival.FedHazardBoost(200, max_depth=4), False, 10.0),
-    "FedHazardBoost, masked": (lambda: mc.survival.FedHazardBoost(200, max_depth=4), True, None),
+    "FedHazardBoost, 200 trees of depth 4": (
+        lambda: mc.survival.FedHazardBoost(200, max_depth=4, early_stopping=False),
+        False,
+        10.0,
+    ),
+    "FedHazardBoost, masked": (lambda: mc.survival.FedHazardBoost(200, max_depth=4, early_stopping=False), True, None),
     "FedHazardBoost, default (200 trees of depth 2)": (lambda: mc.survival.FedHazardBoost(), False, None),
+    "FedHazardBoost, default with early stopping (four passes)": (
+        lambda: mc.survival.FedHazardBoost(early_stopping=True),
+        False,
+        None,
+    ),
     "FedRSF, 100 trees": (lambda: mc.survival.FedRSF(100), False, None),
     "FedRSF, masked": (lambda: mc.survival.FedRSF(100), True, None),
     "FedCox, stratified": (lambda: mc.survival.FedCox(alpha=1.0), False, 5.0),
     "FedCox, on a grid": (lambda: mc.survival.FedCox("grid", alpha=1.0), False, 5.0),
 }
 LARGE: dict[str, Make] = {
-    "FedHazardBoost, 50 trees of depth 3": lambda: mc.survival.FedHazardBoost(50, max_depth=3),
+    "FedHazardBoost, 50 trees of depth 3": lambda: mc.survival.FedHazardBoost(50, max_depth=3, early_stopping=False),
     "FedCox, stratified": lambda: mc.survival.FedCox(alpha=1.0),
     "FedCox, on a grid": lambda: mc.survival.FedCox("grid", alpha=1.0),
 }
@@ -157,7 +166,7 @@ def time_fit(what: str, sites: Sites, n_runs: int) -> dict[str, Any]:
 
 def fitted(make: Make, sites: Sites, secure: bool) -> tuple[Any, mc.Federation]:
     """Return a fit and its federation."""
-    with mc.Federation.in_process(sites, policy=OPEN, secure_sum=secure, listener=Silence()) as federation:
+    with mc.Federation.in_process(sites, policy=OPEN, secure_sum=secure, listener=Listener()) as federation:
         return make().fit(federation), federation
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from multicentre import survival
 from multicentre.survival.estimator import SurvivalEstimator
+from multicentre.validation import HashGroupKFold
 from multicentre_papers.baselines.local_forests import LocalForests
 from multicentre_papers.fedsurvboost.plan import Plan
 from multicentre_papers.published.surv_boost.estimator import FedSurvBoostAsPublished
@@ -39,9 +40,7 @@ class Contender:
     same_for_any_split : bool
         The fit does not depend on how patients are split between sites.
     parts : tuple of Contender
-        Methods whose curves are averaged.
-    learnt : bool
-        Whether weights of the parts are estimated on held-out training patients; otherwise they are equal.
+        Methods whose curves are averaged, with equal weights.
     """
 
     name: str
@@ -51,13 +50,17 @@ class Contender:
     per_site: bool = False
     same_for_any_split: bool = False
     parts: tuple[Contender, ...] = ()
-    learnt: bool = False
 
 
 COX_ALONE, FOREST_ALONE = "Cox, one per site", "forest, one per site"
 COX, RSF, HAZARD = "FedCox", "FedRSF", "FedHazardBoost"
-BLEND, STACK = "mean of FedRSF and FedHazardBoost", "FedStack of the three"
+BLEND, STACK, CHOSEN = (
+    "mean of FedRSF and FedHazardBoost",
+    "FedStack of the three",
+    "FedStack, members by cross-validation",
+)
 FED_SURF, FED_SURF_IBS, FED_SURF_C = "FedSurF", "FedSurF-IBS", "FedSurF-C"
+SURF_PUBLISHED, SURF_IBS_PUBLISHED = "FedSurF, as published", "FedSurF-IBS, as published"
 UNION, FED_AVG = "forests of all sites", "DeepSurv under FedAvg"
 LEARNERS: dict[Learner, str] = {"cox": "Cox", "tree": "tree", "deepsurv": "DeepSurv"}
 VARIANTS: tuple[Variant, ...] = ("as_published", "corrected", "default")
@@ -70,12 +73,13 @@ CORRECTED: Settings = {
     "weight_cap": None,
     "recalibrate": False,
 }
-# Shallow trees, slow boosting of medium trees, and deep trees.
+# Shallow trees, and slow boosting of medium trees.
 DEPTHS: tuple[Settings, ...] = (
     {"max_depth": 2},
     {"max_depth": 4, "learning_rate": 0.02, "n_times": 32, "min_child_hessian": 40.0},
-    {"max_depth": 5},
 )
+# Number of folds of the cross-validated stack.
+N_FOLDS = 3
 # The default of the forests and twice that.
 LEAVES: tuple[Settings, ...] = ({"min_samples_leaf": 15}, {"min_samples_leaf": 30})
 
@@ -96,6 +100,19 @@ def contenders(plan: Plan) -> list[Contender]:
     return [*_per_site(), *_boosted(plan), *_compared(plan), *_exact(plan)]
 
 
+def forests_as_published(sample: str) -> list[Contender]:
+    """Return FedSurF and FedSurF-IBS with the settings of the authors' code for a data set.
+
+    Their trees are drawn with replacement. The smallest leaves that a site permits are larger than those of the code (3
+    patients), except for the stumps of SUPPORT.
+    """
+    stumps = {"n_local_estimators": 500, "max_depth": 1}
+    grown = {"n_local_estimators": 200, "max_depth": 20, "max_features": "log2", "min_events_leaf": 0}
+    settings: Settings = {"n_estimators": 500, "replacement": True, **(stumps if "support" in sample else grown)}
+    samplings: dict[str, Sampling] = {SURF_PUBLISHED: "uniform", SURF_IBS_PUBLISHED: "ibs"}
+    return [_forest(name, sampling, settings, PLAIN) for name, sampling in samplings.items()]
+
+
 def has_networks(plan: Plan) -> bool:
     """Return True if the plan has rounds with networks and torch is installed."""
     return bool(plan.n_network_rounds) and importlib.util.find_spec("torch") is not None
@@ -103,7 +120,12 @@ def has_networks(plan: Plan) -> bool:
 
 def _per_site() -> list[Contender]:
     return [
-        Contender(COX_ALONE, "compared", lambda settings, seed: survival.FedCox(alpha=1.0, **settings), per_site=True),
+        Contender(
+            COX_ALONE,
+            "compared",
+            lambda settings, seed: survival.FedCox(alpha=1.0, missing="mean", **settings),
+            per_site=True,
+        ),
         Contender(
             FOREST_ALONE,
             "compared",
@@ -118,7 +140,13 @@ def _boosted(plan: Plan) -> list[Contender]:
     learners: list[Learner] = ["cox", "tree"]
     if has_networks(plan):
         learners.append("deepsurv")
-    return [_boost(plan, learner, variant) for learner in learners for variant in VARIANTS]
+    # The library's default learner is a tree; its four passes with others would mainly take time.
+    return [
+        _boost(plan, learner, variant)
+        for learner in learners
+        for variant in VARIANTS
+        if variant != "default" or learner == "tree"
+    ]
 
 
 def _boost(plan: Plan, learner: Learner, variant: Variant) -> Contender:
@@ -134,11 +162,11 @@ def _boost(plan: Plan, learner: Learner, variant: Variant) -> Contender:
 
 
 def _compared(plan: Plan) -> list[Contender]:
-    compared = [
-        _forest(FED_SURF, "uniform", plan),
-        _forest(FED_SURF_IBS, "ibs", plan),
-        _forest(FED_SURF_C, "concordance", plan),
-    ]
+    # FedSurF samples by weight from every site's trees; more than 100 trees would mainly take time.
+    n_estimators = min(plan.n_estimators, 100)
+    size = {"n_estimators": n_estimators, "n_local_estimators": n_estimators}
+    samplings: dict[str, Sampling] = {FED_SURF: "uniform", FED_SURF_IBS: "ibs", FED_SURF_C: "concordance"}
+    compared = [_forest(name, sampling, size, LEAVES) for name, sampling in samplings.items()]
     compared.append(
         Contender(UNION, "compared", lambda settings, seed: LocalForests(random_state=seed, **settings), LEAVES)
     )
@@ -149,16 +177,11 @@ def _compared(plan: Plan) -> list[Contender]:
     return compared
 
 
-def _forest(name: str, sampling: Sampling, plan: Plan) -> Contender:
-    # FedSurF samples by weight from every site's trees; more than 100 trees would mainly take time.
-    n_estimators = min(plan.n_estimators, 100)
-
+def _forest(name: str, sampling: Sampling, fixed: Settings, candidates: tuple[Settings, ...]) -> Contender:
     def make(settings: Settings, seed: int) -> SurvivalEstimator:
-        return survival.FedSurF(
-            n_estimators, n_local_estimators=n_estimators, sampling=sampling, random_state=seed, **settings
-        )
+        return survival.FedSurF(sampling=sampling, random_state=seed, **fixed, **settings)
 
-    return Contender(name, "compared", make, LEAVES)
+    return Contender(name, "compared", make, candidates)
 
 
 def _exact(plan: Plan) -> list[Contender]:
@@ -168,13 +191,20 @@ def _exact(plan: Plan) -> list[Contender]:
         HAZARD, "exact", lambda settings, seed: _hazard(plan, settings, seed), DEPTHS, same_for_any_split=True
     )
     blend = Contender(BLEND, "exact", _unmade, same_for_any_split=True, parts=(rsf, hazard))
-    # Each site draws the patients for the weights, so the weights depend on the split.
-    stack = Contender(STACK, "exact", _unmade, parts=(cox, rsf, hazard), learnt=True)
-    return [cox, rsf, hazard, blend, stack]
+    stack = Contender(STACK, "exact", _unmade, same_for_any_split=True, parts=(cox, rsf, hazard))
+    # Folds follow from the identifiers of the patients, so they are the same for any split.
+    chosen = Contender(CHOSEN, "exact", lambda settings, seed: _chosen(plan, seed), same_for_any_split=True)
+    return [cox, rsf, hazard, blend, stack, chosen]
+
+
+def _chosen(plan: Plan, seed: int) -> SurvivalEstimator:
+    members = [_cox({}, seed), _rsf(plan, {}, seed), _hazard(plan, {}, seed)]
+    return survival.FedStack(members, weights="brier", cv=HashGroupKFold(N_FOLDS))
 
 
 def _cox(settings: Settings, seed: int) -> SurvivalEstimator:
-    return survival.FedCox("grid", alpha=1.0, **settings)
+    # Missing entries as in the other methods, so that all predict for all patients.
+    return survival.FedCox("grid", alpha=1.0, missing="mean", **settings)
 
 
 def _rsf(plan: Plan, settings: Settings, seed: int) -> SurvivalEstimator:

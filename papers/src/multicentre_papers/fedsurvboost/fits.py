@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -82,15 +82,8 @@ class Bench:
     def _fit_whole(self, contender: Contender) -> SurvivalEstimator:
         if not contender.parts:
             return fit(contender, self.chosen(contender), self.sites, self.seed)
-        parts = [self.fitted(part) for part in contender.parts]
-        return mixed(parts, self._weights(contender) if contender.learnt else [1.0] * len(parts), self.sites)
-
-    def _weights(self, contender: Contender) -> Sequence[float]:
-        """Fit the parts without a fifth of every site's patients and return their stacking weights on that fifth."""
-        split = self._within
-        parts = [fit(part, self.chosen(part), split.sites, self.seed) for part in contender.parts]
-        with Federation.in_process(split.held, policy=NO_MINIMUM) as federation:
-            return [float(weight) for weight in survival.FedStack(parts).fit(federation).weights_]
+        with Federation.in_process(self.sites, policy=NO_MINIMUM) as federation:
+            return survival.FedStack([self.fitted(part) for part in contender.parts]).fit(federation)
 
     def _assess_site(self, contender: Contender, name: str, test: SurvivalData) -> dict[str, float]:
         try:
@@ -106,9 +99,3 @@ def fit(contender: Contender, settings: Settings, sites: Sites, seed: int) -> Su
         warnings.simplefilter("ignore", UserWarning)
         with Federation.in_process(sites, policy=NO_MINIMUM) as federation:
             return contender.make(settings, seed).fit(federation)
-
-
-def mixed(parts: Sequence[SurvivalEstimator], weights: Sequence[float], sites: Sites) -> SurvivalEstimator:
-    """Return the weighted mean of fits."""
-    with Federation.in_process(sites, policy=NO_MINIMUM) as federation:
-        return survival.FedStack(list(parts), weights=list(weights)).fit(federation)

@@ -37,6 +37,13 @@ class Split:
         return concatenate(dict(self.held))
 
 
+def at_most(data: SurvivalData, n_patients: int) -> SurvivalData:
+    """Return all patients, or this number of them, drawn at random with a fixed seed."""
+    if len(data) <= n_patients:
+        return data
+    return data.take(np.sort(np.random.default_rng(0).choice(len(data), n_patients, replace=False)))
+
+
 def hold_out(data: SurvivalData, seed: int) -> tuple[SurvivalData, SurvivalData]:
     """Split off a fifth of the patients, stratified by event if every code occurs twice."""
     fewest = np.unique(data.event, return_counts=True)[1].min()

@@ -182,6 +182,11 @@ class Patients:
     times : array of shape (K,), optional
         Times of the grid, instead of the agreed ones.
 
+    Attributes
+    ----------
+    grouped : bool
+        True if neighbouring times were merged, so that an event happened at or before its bin.
+
     Examples
     --------
     >>> from multicentre.survival.agreement.messages import Agreed
@@ -197,6 +202,7 @@ class Patients:
         self.agreed = agreed
         self.data = data
         self.times = agreed.times if times is None else times
+        self.grouped = False
 
     def __len__(self) -> int:
         return len(self.data)

@@ -123,9 +123,9 @@ class Trees(SurvivalModel):
         return self.roots, self.column, self.threshold, self.left, self.right, self.leaf
 
     @property
-    def n_constant(self) -> int:
-        """Number of trees without a split, whose predictions are the same for all patients."""
-        return int((self.column[self.roots] < 0).sum())
+    def has_split(self) -> NDArray[np.bool_]:
+        """Flags of the trees with a split, shape (T,); the predictions of the others are the same for all patients."""
+        return np.asarray(self.column[self.roots] >= 0)
 
     @cached_property
     def leaf_means(self) -> Floats:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
+from multicentre.core.tie_breaking import first_least
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Bars, Figure, Lines
-from multicentre.estimator.parameters import SEED, Integer, ParameterRanges, Real
+from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -22,7 +25,13 @@ from multicentre.survival.estimator import MISSING, SurvivalEstimator, importanc
 from multicentre.survival.fitted_models.derived import Regridded
 from multicentre.survival.fitted_models.hazard import HazardModel
 from multicentre.survival.hazard_boost import messages
-from multicentre.survival.hazard_boost.rounds import Plan, grow_trees, start_everyone
+from multicentre.survival.hazard_boost.rounds import (
+    N_FOLDS,
+    Plan,
+    count_intervals,
+    cross_validate_trees,
+    grow_trees,
+)
 from multicentre.survival.hazard_boost.site import MOST_DEPTH, MOST_TREES, HazardSite
 
 if TYPE_CHECKING:
@@ -33,6 +42,13 @@ Floats = NDArray[np.float64]
 MOST_INTERVALS = 256
 # Smallest number of times at which the model has survival curves.
 LEAST_TIMES = 128
+# Number of events from which 200 trees of depth 2 were not worse without early stopping, so that it is not worth its
+# three passes.
+MANY_EVENTS = 1000
+# Number of events below which a fold has fewer than 10, whose log-loss varies too much to choose by.
+FEW_EVENTS = 30
+# Smallest number of trees of early stopping. Noise often puts the smallest log-loss at no tree, which ranks nobody.
+LEAST_TREES = 10
 # Number of columns in the plot of importances.
 N_SHOWN = 15
 # Divisor of the importances of trees without splits, which are all 0.
@@ -52,10 +68,10 @@ class FedHazardBoost(SurvivalEstimator):
     Parameters
     ----------
     n_estimators : int, default 200
-        Number of trees.
+        Number of trees; the largest number with early stopping.
     max_depth : int, default 2
         Maximum depth of a tree, at most 12. Each level needs one sum over the sites, so a fit needs at most
-        ``n_estimators * max_depth`` sums.
+        ``n_estimators * max_depth`` sums, and four times as many with early stopping.
     learning_rate : float, default 0.05
         Fraction of each Newton step that is taken, above 0 and at most 1.
     n_times : int, default 16
@@ -70,11 +86,11 @@ class FedHazardBoost(SurvivalEstimator):
     subsample : float, default 1.0
         Share of the patients used for each tree. The draw depends on the patient's identifier (on the record if there
         is no identifier), the seed and the tree, but not on the site.
-    validation_fraction : float, default 0.0
-        Share of the patients, drawn in the same way, that no tree uses. The trees up to the smallest log-loss of these
-        patients are selected.
+    early_stopping : {"auto"} or bool, default "auto"
+        Select the number of trees with the smallest log-loss in three-fold cross-validation, whose folds are drawn in
+        the same way. All patients are used for the final trees. With "auto", only if there are fewer than 1000 events.
     n_iter_no_change : int, default 20
-        With `validation_fraction`, stop after this number of trees without a smaller log-loss.
+        With early stopping, end a fold after this number of trees without a smaller log-loss.
     cause : int, default 1
         Code of the event of interest. Events of other causes are treated as censored (cause-specific hazard).
     horizon : float, optional
@@ -83,7 +99,7 @@ class FedHazardBoost(SurvivalEstimator):
         Handling of missing entries: fill with the mean over sites; fill and add an indicator column; or leave
         incomplete patients out. ``missing_`` counts missing entries.
     random_state : int, default 0
-        Seed of the draws of patients; not used without `subsample` and `validation_fraction`.
+        Seed of the draws of patients; not used without `subsample` and early stopping.
 
     Attributes
     ----------
@@ -95,6 +111,8 @@ class FedHazardBoost(SurvivalEstimator):
         Share of each of the d columns in the gain of all splits.
     time_importance_ : float
         Share of splits of time in this gain. It is large if effects or the baseline hazard change over time.
+    held_out_losses_ : array
+        Mean log-loss of held-out patients over the folds, by number of trees from 0; empty without early stopping.
 
     Raises
     ------
@@ -104,6 +122,11 @@ class FedHazardBoost(SurvivalEstimator):
         No patient has an event.
     SchemaMismatch
         Sites differ in their columns, or in the unit of their times.
+
+    Warns
+    -----
+    UserWarning
+        Early stopping has fewer than 30 events, so that the number of trees is uncertain.
 
     Notes
     -----
@@ -143,7 +166,7 @@ class FedHazardBoost(SurvivalEstimator):
         "l2_regularization": Real(0),
         "min_child_hessian": Real(0, open="low"),
         "subsample": Real(0, 1, open="low"),
-        "validation_fraction": Real(0, 1, open="high"),
+        "early_stopping": (OneOf("auto"), Flag()),
         "n_iter_no_change": Integer(1, MOST_TREES),
         "cause": Integer(1, 127),
         "horizon": (None, Real(0, open="low")),
@@ -154,9 +177,11 @@ class FedHazardBoost(SurvivalEstimator):
         **SurvivalEstimator.saved_attributes,
         "feature_importances_": PLAIN,
         "time_importance_": PLAIN,
+        "held_out_losses_": PLAIN,
     }
     feature_importances_: Floats
     time_importance_: float
+    held_out_losses_: Floats
 
     def __init__(
         self,
@@ -169,7 +194,7 @@ class FedHazardBoost(SurvivalEstimator):
         l2_regularization: float = 1.0,
         min_child_hessian: float = 10.0,
         subsample: float = 1.0,
-        validation_fraction: float = 0.0,
+        early_stopping: Literal["auto"] | bool = "auto",
         n_iter_no_change: int = 20,
         cause: int = 1,
         horizon: float | None = None,
@@ -184,7 +209,7 @@ class FedHazardBoost(SurvivalEstimator):
         self.l2_regularization = l2_regularization
         self.min_child_hessian = min_child_hessian
         self.subsample = subsample
-        self.validation_fraction = validation_fraction
+        self.early_stopping = early_stopping
         self.n_iter_no_change = n_iter_no_change
         self.cause = cause
         self.horizon = horizon
@@ -277,8 +302,9 @@ class FedHazardBoost(SurvivalEstimator):
 
     def _fit(self, session: Session) -> None:
         agreed = self._agree(session, self._needs())
-        draws = (int(self.random_state), float(self.subsample), float(self.validation_fraction))
-        base = start_everyone(session, agreed, draws)
+        n_folds = N_FOLDS if self._stops_early(agreed.n_events) else 0
+        base = count_intervals(session)
+        beginning = messages.Beginning(base, int(self.random_state), float(self.subsample), n_folds, held_out=0)
         plan = Plan(
             int(self.n_estimators),
             int(self.max_depth),
@@ -287,11 +313,28 @@ class FedHazardBoost(SurvivalEstimator):
             float(self.min_child_hessian),
             int(self.n_iter_no_change),
         )
-        trees, self.history_ = grow_trees(session, agreed, plan)
+        self.held_out_losses_ = np.zeros(0)
+        if n_folds:
+            self.held_out_losses_ = cross_validate_trees(session, agreed, beginning, plan)
+        if len(self.held_out_losses_):
+            best = max(int(first_least(self.held_out_losses_)), LEAST_TREES)
+            plan = replace(plan, n_estimators=min(best, plan.n_estimators))
+        trees, self.history_ = grow_trees(session, agreed, beginning, plan)
         self.agreed_ = agreed
         importances = trees.gain / max(float(trees.gain.sum()), SMALLEST_GAIN)
         self.feature_importances_, self.time_importance_ = importances[:-1], float(importances[-1])
         self.model_ = Regridded.of(_model(agreed, base, trees), subdivided(agreed.times), len(agreed.columns))
+
+    def _stops_early(self, n_events: float) -> bool:
+        stops = n_events < MANY_EVENTS if isinstance(self.early_stopping, str) else bool(self.early_stopping)
+        if stops and n_events < FEW_EVENTS:
+            warnings.warn(
+                f"early stopping has {n_events:.0f} events, so the number of trees is uncertain. Prefer FedCox with a "
+                "penalty (alpha).",
+                UserWarning,
+                stacklevel=4,
+            )
+        return stops
 
 
 def subdivided(ends: Floats) -> Floats:

@@ -30,12 +30,13 @@ class IntervalCounts(Release):
 
 @dataclass(frozen=True)
 class Beginning(Message):
-    """Initial log odds, and parameters of the draws of patients."""
+    """Initial log odds, and parameters of the draws of patients, for one pass over the trees."""
 
     base: Floats = array("log odds of the hazard in every interval", ("K",))
     seed: int = count("seed of the draws of patients")
     subsample: float = number("share of the patients used for each tree")
-    validation_fraction: float = number("share of the patients held out from all trees")
+    n_folds: int = count("folds into which patients are drawn; 0 without early stopping")
+    held_out: int = count("fold held out from all trees of the pass, from 1; 0 for none")
 
 
 @dataclass(frozen=True)
@@ -154,18 +155,24 @@ class Ensemble(Message):
 
 @dataclass(frozen=True)
 class Memory(Agreed):
-    """State of a site: agreement, initial log odds, and the trees so far, from which the margins follow."""
+    """State of a site: agreement, initial log odds, and the trees of the pass, from which the margins follow."""
 
     base: Floats = array("log odds of the hazard in every interval; empty before the first tree", ("b",))
     seed: int = count("seed of the draws of patients")
     subsample: float = number("share of the patients used for each tree")
-    validation_fraction: float = number("share of the patients held out from all trees")
+    n_folds: int = count("folds into which patients are drawn; 0 without early stopping")
+    held_out: int = count("fold held out from all trees of the pass, from 1; 0 for none")
     roots: Integers = array("first node of every tree", ("T",), dtype="i4")
     node_column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
     cut: Integers = array("last bin of the left side", ("m",), dtype="i4")
     left: Integers = array("child for bins up to the cut", ("m",), dtype="i4")
     right: Integers = array("child for bins above", ("m",), dtype="i4")
     value: Floats = array("increment of the log odds at a leaf", ("m",))
+
+    @property
+    def beginning(self) -> Beginning:
+        """Start of the pass."""
+        return Beginning(self.base, self.seed, self.subsample, self.n_folds, self.held_out)
 
     @property
     def trees(self) -> Ensemble:

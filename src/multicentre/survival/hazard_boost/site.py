@@ -11,7 +11,6 @@ sites. Their values are the same masked and unmasked.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import ClassVar
 
 import numpy as np
@@ -36,19 +35,42 @@ MOST_TREES = 100_000
 MOST_CELLS = 2**26
 # Largest magnitude of the initial log odds; beyond it a hazard is numerically 0 or 1.
 LARGEST_BASE = 50.0
+# Largest number of folds: every fold is a pass over the trees.
+MOST_FOLDS = 10
 
 
 def check_beginning(request: messages.Beginning, n_times: int) -> None:
-    """Raise MessageError unless there is a finite initial value per interval, and shares are between 0 and 1."""
+    """Raise MessageError unless there is a finite initial value per interval, and draws and folds are valid."""
     if len(request.base) != n_times or not (np.abs(request.base) <= LARGEST_BASE).all():
         raise MessageError(
             f"base must hold {n_times} log odds of magnitude up to {LARGEST_BASE:g}; got others", where="Beginning.base"
         )
-    if not (0 < request.subsample <= 1 and 0 <= request.validation_fraction < 1 and request.seed >= 0):
+    if not (0 < request.subsample <= 1 and request.seed >= 0):
         raise MessageError(
-            f"subsample and validation_fraction must be between 0 and 1, and seed non-negative; "
-            f"got {request.subsample}, {request.validation_fraction} and {request.seed}",
+            f"subsample must be above 0 and at most 1, and seed non-negative; got {request.subsample} and "
+            f"{request.seed}",
             where="Beginning",
+        )
+    if not (0 <= request.held_out <= request.n_folds <= MOST_FOLDS and request.n_folds != 1):
+        raise MessageError(
+            f"n_folds must be 0 or from 2 to {MOST_FOLDS}, and held_out one of the folds or 0; got {request.n_folds} "
+            f"and {request.held_out}",
+            where="Beginning",
+        )
+
+
+def check_pass(request: messages.Beginning, before: messages.Beginning) -> None:
+    """Raise ConfigurationError unless a pass follows the one before: one per fold in order, then one without held-out.
+
+    Other draws of patients would allow differences between the sums of arbitrary groups.
+    """
+    terms = [(each.base.tobytes(), each.seed, each.subsample, each.n_folds) for each in (request, before)]
+    is_next = before.held_out and request.held_out == (before.held_out + 1) % (before.n_folds + 1)
+    if terms[0] != terms[1] or not (is_next or request.held_out == before.held_out):
+        raise ConfigurationError(
+            "the start must be the same throughout a fit, and folds must be held out in order; got a different one",
+            where="begin",
+            hint="Start a new fit.",
         )
 
 
@@ -151,7 +173,7 @@ class Rows:
         self._happened = patients.happened
         self._last = last
         self._memory = memory
-        self._keys = _keys(data) if memory.subsample < 1 or memory.validation_fraction > 0 else None
+        self._keys = _keys(data) if memory.subsample < 1 or memory.n_folds else None
         self._margins = np.repeat(memory.base[None, :], len(last), axis=0)
         self._n_trees = 0
         self._fewest, self._n_counted = len(last), 0
@@ -172,15 +194,21 @@ class Rows:
         self._n_trees = n_estimators
         self._derive()
 
-    def sum_by_bin(self, tree: messages.Tree, wanted: Integers, first: Sums) -> tuple[Sums, Sums, Sums]:
-        """Return sums of slopes and curvatures, and numbers of patients, at the requested leaves, each (s, q)."""
+    def sum_by_bin(
+        self, tree: messages.Tree, wanted: Integers, first: Sums, *, held_out: bool = False
+    ) -> tuple[Sums, Sums, Sums]:
+        """Return sums of slopes and curvatures, and numbers of patients, at the requested leaves, each (s, q).
+
+        The sums are of the patients used for the current tree, or of those held out from all trees.
+        """
         from multicentre.survival.kernels.hazard import sum_by_bin
 
         row = np.full(len(tree.column), -1, dtype=np.int32)
         row[wanted] = np.arange(len(wanted))
         cuts = tree.cut.astype(np.float64)
         nodes = (tree.column, cuts, tree.left, tree.right)
-        return sum_by_bin(self._binned, self.seen, self._slopes, self._curvatures, *nodes, row, first)
+        last = np.where(self._held_out, self._last, -1).astype(np.int32) if held_out else self.seen
+        return sum_by_bin(self._binned, last, self._slopes, self._curvatures, *nodes, row, first)
 
     def fewest_in_leaf(self, trees: messages.Ensemble) -> int:
         """Return the number of patients in the smallest non-empty leaf of any tree.
@@ -201,7 +229,9 @@ class Rows:
 
     @property
     def _held_out(self) -> NDArray[np.bool_]:
-        return self._draw(0) < self._memory.validation_fraction
+        if not self._memory.held_out:
+            return np.zeros(len(self._last), dtype=np.bool_)
+        return np.asarray(np.floor(self._memory.n_folds * self._draw(0)) + 1 == self._memory.held_out)
 
     def _derive(self) -> None:
         from multicentre.survival.kernels.hazard import derive_log_loss
@@ -250,23 +280,13 @@ class HazardSite(SurvivalPart):
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, request: messages.Beginning) -> Acknowledgement:
-        """Check and store the initial log odds, once per fit."""
+        """Check and store the initial log odds and the fold that the trees of this pass do not use."""
         check_beginning(request, len(self.agreed.times))
-        memory = self.memory
-        stored = messages.Beginning(memory.base, memory.seed, memory.subsample, memory.validation_fraction)
-        if len(memory.base) and not _are_equal(stored, request):
-            raise ConfigurationError(
-                "the start must be the same throughout a fit; got a different one",
-                where="begin",
-                hint="Start a new fit.",
-            )
-        self.state = _remember(
-            memory,
-            base=request.base,
-            seed=request.seed,
-            subsample=request.subsample,
-            validation_fraction=request.validation_fraction,
-        )
+        before = self.memory.beginning
+        if len(before.base):
+            check_pass(request, before)
+        if not len(before.base) or request.held_out != before.held_out:
+            self.state, self._rows = self._without_trees(self.agreed, request), None
         return Acknowledgement()
 
     @step(releases=messages.Histograms, when="every round", summed=True)
@@ -280,19 +300,21 @@ class HazardSite(SurvivalPart):
         first = first_cells(self.agreed.n_bins, len(self.agreed.times))
         slopes, curvatures, cells = rows.sum_by_bin(request.growing, leaves, first)
         wanted = np.argmax(leaves == request.wanted[:, None], axis=1)
+        if not self.masked:
+            cells = np.append(cells, rows.sum_by_bin(request.growing, leaves, first, held_out=True)[2])
         behind = self._behind_level(rows, cells)
         return messages.Histograms(slopes[wanted], curvatures[wanted], rows.losses, patients=behind)
 
     def first_memory(self, agreed: Agreed) -> messages.Memory:
         """Return a state without initial log odds and without trees."""
+        return self._without_trees(agreed, messages.Beginning(np.zeros(0), 0, 1.0, 0, 0))
+
+    def _without_trees(self, agreed: Agreed, beginning: messages.Beginning) -> messages.Memory:
+        """Return the state at the beginning of a pass."""
         none = np.zeros(0, dtype=np.int32)
-        agreed_fields = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
         return messages.Memory(
-            **agreed_fields,
-            base=np.zeros(0),
-            seed=0,
-            subsample=1.0,
-            validation_fraction=0.0,
+            **{name: getattr(agreed, name) for name in Agreed.declarations()},
+            **{name: getattr(beginning, name) for name in messages.Beginning.declarations()},
             roots=none,
             node_column=none,
             cut=none,
@@ -320,7 +342,8 @@ class HazardSite(SurvivalPart):
     def _behind_level(self, rows: Rows, cells: Sums) -> int:
         """Return the number of patients behind the sums of a level: those of the smallest cell.
 
-        Leaves of finished trees count too, because the patients of a leaf share its increment of the margins.
+        Leaves of finished trees count too, because the patients of a leaf share its increment of the margins. So do the
+        cells of held-out patients, because they are the difference between the sums of two passes.
         """
         if self.masked:
             return self.behind()
@@ -351,12 +374,3 @@ class HazardSite(SurvivalPart):
             self._patients = None  # frees the unbinned columns, which Rows does not need
         self._rows.catch_up(memory.trees)
         return self._rows
-
-
-def _remember(memory: messages.Memory, **news: object) -> messages.Memory:
-    stored = {field.name: getattr(memory, field.name) for field in fields(memory)}
-    return messages.Memory(**{**stored, **news})
-
-
-def _are_equal(one: messages.Beginning, other: messages.Beginning) -> bool:
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in messages.Beginning.declarations())

@@ -100,11 +100,21 @@ class Cohort:
         return np.asarray(padded[np.searchsorted(self.time[self.happened][::-1], times, side="right")])
 
 
-def at_shown_times(baseline: Floats, patients: Patients) -> Floats:
-    """Return the cumulative hazard with increments only at the patients' grouped event times, shape (K,).
+def at_shown_times(values: Floats, patients: Patients, start: float) -> Floats:
+    """Return curves that depend only on their values at the patients' grouped event times, shape (..., K).
 
-    If patients were grouped by :func:`group_for_travel`, events of neighbouring times share one time. Increments
-    between two such times are moved to the later one.
+    If patients were grouped by :func:`group_for_travel`, events of neighbouring times share the last of them. A curve
+    with a step there would be late for all others. Between two such times it is therefore linear in the number of the
+    time. The times of a grid are quantiles of all sites' events, so this is where the events of all sites are. Curves
+    of patients who were not grouped are unchanged.
+
+    Parameters
+    ----------
+    values : array of shape (..., K)
+        Survival or cumulative hazard at the times of the grid.
+    patients : Patients
+    start : float
+        Value at time 0.
 
     Examples
     --------
@@ -114,12 +124,23 @@ def at_shown_times(baseline: Floats, patients: Patients) -> Floats:
     >>> grid = np.array([1.0, 2.0, 3.0, 4.0])
     >>> agreed = Agreed(("x0",), "", 1, 4.0, 4.0, grid, np.zeros(1), np.ones(1), np.zeros(0), np.array([0, 0]))
     >>> patients = group_for_travel(SurvivalData(np.zeros((4, 1)), grid, np.ones(4)), agreed, 2)
-    >>> at_shown_times(np.array([0.25, 0.5, 1.0, 2.0]), patients).tolist()
-    [0.0, 0.5, 0.5, 2.0]
+    >>> at_shown_times(np.array([0.1, 0.5, 0.6, 2.0]), patients, 0.0).tolist()
+    [0.25, 0.5, 1.25, 2.0]
     """
+    if not patients.grouped:
+        return values
     ends = np.unique(patients.bins[patients.happened])
-    hazard_at_ends = np.concatenate([[0.0], baseline[ends]])
-    return np.asarray(hazard_at_ends[np.searchsorted(ends, np.arange(len(baseline)), side="right")], dtype=np.float64)
+    at_knots = np.concatenate([np.full((*values.shape[:-1], 1), start), values[..., ends]], axis=-1)
+    if not len(ends):
+        return np.repeat(at_knots, values.shape[-1], axis=-1)
+    knots = np.append(-1, ends)
+    places = np.minimum(np.arange(values.shape[-1]), ends[-1])
+    after = np.searchsorted(knots, places)
+    fraction = (places - knots[after - 1]) / (knots[after] - knots[after - 1])
+    before, later = at_knots[..., after - 1], at_knots[..., after]
+    # Clipped, because a rounding error could make a curve rise.
+    between = np.clip(before + (later - before) * fraction, np.minimum(before, later), np.maximum(before, later))
+    return np.asarray(np.where(fraction == 1.0, later, between), dtype=np.float64)
 
 
 # Smallest number of events of a Cox model.
@@ -153,8 +174,8 @@ def fit_cox(
     Returns
     -------
     CoxModel
-        Model with Breslow's baseline, with increments at the patients' grouped event times. It is empty if there are
-        too few events, or the likelihood has no finite maximum.
+        Model with Breslow's baseline at the patients' grouped event times, linear between them. It is empty if there
+        are too few events, or the likelihood has no finite maximum.
 
     References
     ----------
@@ -186,7 +207,7 @@ def fit_cox(
     is_finite = maximum.converged and np.isfinite(maximum.coefficients).all() and np.isfinite(baseline).all()
     if not is_finite or baseline[-1] > LARGEST:
         return CoxModel.empty()
-    grouped_baseline = at_shown_times(baseline, patients)
+    grouped_baseline = at_shown_times(baseline, patients, 0.0)
     return CoxModel(
         agreed.times, maximum.coefficients / agreed.spread, agreed.centre, grouped_baseline, patients=len(patients)
     )
@@ -233,6 +254,7 @@ def group_for_travel(data: SurvivalData, agreed: Agreed, least: int) -> Patients
     patients = Patients(flat, agreed, public_times(agreed.times))
     patients.binned = patients.bin_columns(public_values(X))
     patients.bins, patients.happened = joined_bins(patients.bins, patients.happened, len(agreed.times), least)
+    patients.grouped = True
     return patients
 
 

@@ -325,7 +325,7 @@ def _network(parameters: Floats, patients: Patients, settings: NetworkSettings, 
     if not np.abs(parameters).max() <= LARGEST_WEIGHT:
         return Network.empty()
     log_risk = log_hazard_ratio(parameters, cohort.rows, settings.hidden_layer_sizes, has_layer_norm)
-    baseline = at_shown_times(cohort.baseline(log_risk, patients.times), patients)
+    baseline = at_shown_times(cohort.baseline(log_risk, patients.times), patients, 0.0)
     if not baseline[-1] <= LARGEST_HAZARD:
         return Network.empty()
     return Network(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, check_parameters
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.fitted_models.trees import Trees
+from multicentre.survival.learners.cohort import at_shown_times
 
 Floats = NDArray[np.float64]
 MaxFeatures = Literal["sqrt", "log2"] | int | float | None
@@ -78,7 +79,8 @@ def fit_trees(
     """Grow one tree per row of weights, with equal shares.
 
     At a node the bins of a column are split where the weighted log-rank statistic is largest, so thresholds lie on the
-    agreed edges. The curve of a leaf is the weighted Kaplan-Meier estimate on the agreed grid.
+    agreed edges. The curve of a leaf is the weighted Kaplan-Meier estimate on the agreed grid; between grouped times it
+    is linear (:func:`~multicentre.survival.learners.cohort.at_shown_times`).
 
     Parameters
     ----------
@@ -185,4 +187,5 @@ def _as_trees(patients: Patients, nodes: list[NDArray[np.int32]], curves: Floats
     threshold = np.zeros(len(column))
     threshold[inner] = agreed.edges[agreed.first[column[inner]] + cut[inner]]
     one = np.zeros(1, dtype=np.int32), np.ones(1)
-    return Trees(agreed.times, *one, column, threshold, left, right, leaf, curves, patients=fewest)
+    leaf_curves = at_shown_times(curves, patients, 1.0)
+    return Trees(agreed.times, *one, column, threshold, left, right, leaf, leaf_curves, patients=fewest)

@@ -1,47 +1,49 @@
-"""FedStack: average of fitted models, with weights that minimise the error on held-out patients.
+"""FedStack: average of survival models, with equal weights or with weights from the error on held-out patients.
 
-The protocol consists of:
+The protocol of weights from held-out patients consists of:
 
 1. The coordinator and the sites agree on the columns and the grid of the models.
 2. Each site returns counts of its patients by end of follow-up. From their sums the coordinator computes the
    probability of not being censored.
 3. The coordinator sends the models and these probabilities. Each site returns weighted products of the models' curves
    and the outcomes, from whose sums the coordinator computes the weights.
+
+With folds at the sites, the models are fitted without each fold, these three steps follow on the fold, and the models
+with a positive weight are fitted again on all records.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.consortium import Consortium
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS, MissingValues, handle_missing
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, IntegrityError, SchemaMismatch
-from multicentre.estimator.parameters import OneOf, ParameterRanges, Where
+from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.fitted_models.base import SurvivalModel, join
 from multicentre.survival.fitted_models.derived import Mixture, on_one_grid
+from multicentre.survival.stack.maths import BrierForm, chance_of_staying
 from multicentre.survival.stack.site import (
     MOST_MODELS,
     Candidates,
     Ends,
     Errors,
     StackSite,
-    chance_of_staying,
-    integrated_brier,
-    minimise_on_simplex,
 )
 from multicentre.survival.times import is_sequence
 
@@ -51,22 +53,38 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
+class Splitter(Protocol):
+    """Divides the records of sites into folds."""
+
+    def plan(self, federation: Consortium) -> Iterable[tuple[Consortium, Consortium]]:
+        """Return the records without each fold, and those of the fold."""
+        ...
+
+
 class FedStack(SurvivalEstimator):
-    """Mixture of fitted survival models, by default with weights that minimise the integrated Brier score.
+    """Mixture of survival models: their mean, or members and weights chosen by the integrated Brier score.
 
     The score of a mixture is a quadratic function of its weights. Each site sums the coefficients of this function over
-    its patients, weighted for censoring by the reverse Kaplan-Meier curve of all sites. The coordinator computes the
-    exact minimum over non-negative weights with sum 1. Only sums over sites reach the coordinator.
+    held-out patients, weighted for censoring by the reverse Kaplan-Meier curve of all sites. The coordinator computes
+    the minimum of score and penalty over non-negative weights with sum 1. Only sums over sites reach the coordinator.
 
     Parameters
     ----------
-    estimators : sequence of fitted survival estimators
-        At most 32, with the same columns. Fit them on other patients than those of the federation passed to
-        :meth:`fit`; scores on training patients are too optimistic. For simulations,
-        :func:`multicentre.survival.stack.split_held_out` separates the patients.
-    weights : {"brier", "equal"} or sequence of float, default "brier"
-        Weights of the models. With "equal" or explicit weights, the sites receive no request. So models that are fitted
-        again on all patients can be mixed with the weights from held-out patients.
+    estimators : sequence of survival estimators
+        At most 32, with the same columns. With `cv`, estimators that are not fitted. Otherwise fitted ones; with
+        "brier", on other patients than those of the federation passed to :meth:`fit`, because scores on training
+        patients are too optimistic. For simulations, :func:`multicentre.survival.stack.split_held_out` separates the
+        patients.
+    weights : {"equal", "brier"} or sequence of float, default "equal"
+        Weights of the models. With "brier", those that minimise the integrated Brier score of held-out patients plus a
+        penalty; a model of weight 0 is not a member. With "equal" or explicit weights, the sites receive no request.
+    cv : splitter, optional
+        Splitter of :mod:`multicentre.validation`, such as ``HashGroupKFold(5)``, which divides the records at the sites
+        into folds. The weights ("brier") then minimise the score of every fold under models that are fitted without it,
+        and the members are fitted again on all records.
+    shrinkage : float, default 3.0
+        Penalty of uneven weights: the squared distance from equal weights, times the mean squared distance of the
+        models' curves from their mean, times this number. With 0 the weights minimise the score alone.
 
     Attributes
     ----------
@@ -75,13 +93,14 @@ class FedStack(SurvivalEstimator):
     weights_ : array of shape (m,)
         Weights of the models, which sum to 1.
     brier_ : array of shape (m + 1,)
-        Integrated Brier score of every model and of the mixture over the sites' patients, on the grid; empty with
-        "equal" or explicit weights.
+        Integrated Brier score of every model and of the mixture over held-out patients; empty with "equal" or explicit
+        weights. That of the mixture is slightly too optimistic, because its weights were chosen on these patients.
 
     Raises
     ------
     ConfigurationError
-        An estimator is not fitted, the estimators differ in their columns, unit or cause, or the weights are invalid.
+        An estimator is not fitted, or is fitted and `cv` is given; the estimators differ in their columns, unit or
+        cause; or the weights are invalid.
     SchemaMismatch
         A site has other columns, or another unit of times, than the models.
 
@@ -109,9 +128,17 @@ class FedStack(SurvivalEstimator):
     >>> with mc.Federation.in_process(fitting) as federation:
     ...     models = [mc.survival.FedCox("grid", alpha=alpha).fit(federation) for alpha in (0.0, 1e4)]
     >>> with mc.Federation.in_process(held_out) as federation:
-    ...     stack = mc.survival.FedStack(models).fit(federation)
+    ...     stack = mc.survival.FedStack(models, weights="brier", shrinkage=0.0).fit(federation)
     >>> stack.weights_.round(2).tolist()
     [1.0, 0.0]
+
+    >>> sites = {name: data.with_identifier([f"{name}-{i}" for i in range(200)]) for name, data in sites.items()}
+    >>> members = [mc.survival.FedCox("grid", alpha=alpha) for alpha in (0.0, 1e4)]
+    >>> folds = mc.validation.HashGroupKFold(3)
+    >>> with mc.Federation.in_process(sites) as federation:
+    ...     stack = mc.survival.FedStack(members, weights="brier", cv=folds, shrinkage=0.0).fit(federation)
+    >>> stack.weights_.round(2).tolist()
+    [0.92, 0.08]
     """
 
     site_part: ClassVar[type[SitePart]] = StackSite
@@ -120,6 +147,8 @@ class FedStack(SurvivalEstimator):
             OneOf("brier", "equal"),
             Where("a sequence of numbers", is_sequence),
         ),
+        "cv": (None, Where("a splitter", lambda value: callable(getattr(value, "plan", None)))),
+        "shrinkage": Real(0),
     }
     model_parameters: ClassVar[Mapping[str, Literal["model", "models"]]] = {"estimators": "models"}
     saved_attributes: ClassVar[SavedAttributes] = {
@@ -130,18 +159,23 @@ class FedStack(SurvivalEstimator):
     model_: Mixture
     weights_: Floats
     brier_: Floats
+    _form: BrierForm
 
     def __init__(
         self,
         estimators: Sequence[SurvivalEstimator] | None = None,
         *,
-        weights: Literal["brier", "equal"] | ArrayLike = "brier",
+        weights: Literal["equal", "brier"] | ArrayLike = "equal",
+        cv: Splitter | None = None,
+        shrinkage: float = 3.0,
     ) -> None:
         self.estimators = estimators
         self.weights = weights
+        self.cv = cv
+        self.shrinkage = shrinkage
 
     def planned_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may use."""
+        """Return the names of the steps that a fit with these parameters may use, without those of its members."""
         return frozenset({"describe", "agree", "count_ends", "sum_errors", *GAP_STEPS} if self._is_learnt else ())
 
     @property
@@ -149,22 +183,44 @@ class FedStack(SurvivalEstimator):
         return isinstance(self.weights, str) and self.weights == "brier"
 
     def _fit(self, session: Session) -> None:
+        if self.cv is not None:
+            self._fit_members(session, self.cv)
+            return
         fitted = self._fitted()
-        weights = None if self._is_learnt else self._fixed_weights(len(fitted))
+        models = self._on_one_grid(fitted)
+        if self._is_learnt:
+            self._choose_weights(self._brier_form(session, models))
+        else:
+            self.weights_, self.brier_ = self._fixed_weights(len(fitted)), np.zeros(0)
+        self.model_ = Mixture.of(models, self.weights_, len(self.feature_names_in_))
+
+    def _fit_members(self, session: Session, cv: Splitter) -> None:
+        """Choose weights by cross-validation, and fit the models with a positive weight on all records."""
+        unfitted = self._unfitted()
+        forms = []
+        for training, held_out in cv.plan(session.federation):
+            fold = FedStack([_copy(each).fit(training) for each in unfitted], weights="brier", shrinkage=self.shrinkage)
+            forms.append(fold.fit(held_out)._form)
+        self._choose_weights(BrierForm.mean(forms))
+        is_member = self.weights_ > 0
+        members = [_copy(unfitted[place]).fit(session.federation) for place in np.flatnonzero(is_member)]
+        models = self._on_one_grid(members)
+        self.model_ = Mixture.of(models, self.weights_[is_member], len(self.feature_names_in_))
+
+    def _choose_weights(self, form: BrierForm) -> None:
+        self._form = form
+        self.weights_ = form.best_weights(float(self.shrinkage))
+        self.brier_ = np.array([form.score(each) for each in (*np.eye(len(self.weights_)), self.weights_)])
+
+    def _on_one_grid(self, fitted: Sequence[SurvivalEstimator]) -> list[SurvivalModel]:
+        """Set the agreement and the missing values of the mixture, and return the models on one grid."""
         models = on_one_grid([each.model_ for each in fitted], len(fitted[0].feature_names_in_))
         self.agreed_, self.missing_values_ = _agreed(fitted[0].agreed_, models[0].times), _strictest(fitted)
-        if weights is None:
-            errors = self._errors(session, models)
-            self.weights_ = minimise_on_simplex(errors.products, errors.targets)
-            shares = [*np.eye(len(models)), self.weights_]
-            coefficients = errors.products, errors.targets, errors.constant
-            self.brier_ = np.array([integrated_brier(*coefficients, each) for each in shares])
-        else:
-            self.weights_, self.brier_ = weights, np.zeros(0)
-        self.model_ = Mixture.of(models, self.weights_, len(self.feature_names_in_))
         self.history_ = []
+        return models
 
-    def _errors(self, session: Session, models: Sequence[SurvivalModel]) -> Errors:
+    def _brier_form(self, session: Session, models: Sequence[SurvivalModel]) -> BrierForm:
+        """Return the integrated Brier score of mixtures over the patients of the sites."""
         packed, lengths = join(models)
         digest = hashlib.sha256(packed.tobytes()).hexdigest()[:16]
         fitted = self.missing_values_
@@ -176,22 +232,44 @@ class FedStack(SurvivalEstimator):
         ends = session.once("ends", Ends, lambda: session.sum(StackSite.count_ends, Nothing()))
         staying = chance_of_staying(ends.events, ends.censored, ends.n_patients)
         request = Candidates(packed, lengths, staying, ends.n_patients)
-        return session.once(f"errors-{digest}", Errors, lambda: session.sum(StackSite.sum_errors, request))
+        errors = session.once(f"errors-{digest}", Errors, lambda: session.sum(StackSite.sum_errors, request))
+        return BrierForm(errors.products, errors.targets, errors.constant, ends.n_patients)
 
-    def _fitted(self) -> Sequence[SurvivalEstimator]:
+    def _listed(self) -> list[Any]:
         estimators: list[Any] = list(self.estimators or ())
         if not 1 <= len(estimators) <= MOST_MODELS:
             raise ConfigurationError(
-                f"estimators must hold 1 to {MOST_MODELS} fitted models; got {len(estimators)} models",
+                f"estimators must hold 1 to {MOST_MODELS} survival estimators; got {len(estimators)}",
                 where="estimators",
-                hint="Pass fitted survival estimators.",
+                hint="Pass a list of survival estimators.",
             )
+        return estimators
+
+    def _unfitted(self) -> list[SurvivalEstimator]:
+        """Return the estimators to be fitted without each fold."""
+        if not self._is_learnt:
+            raise ConfigurationError(
+                f"weights must be 'brier' with cv; got {self.weights!r}", where="weights", hint="Leave cv out."
+            )
+        estimators = self._listed()
+        for each in estimators:
+            if not isinstance(each, SurvivalEstimator) or hasattr(each, "model_"):
+                state = "a fitted " if hasattr(each, "model_") else ""
+                raise ConfigurationError(
+                    f"estimators must be survival estimators that are not fitted; got {state}{type(each).__name__}",
+                    where="estimators",
+                    hint="With cv, models are fitted without each fold. A fitted model has seen the records of a fold.",
+                )
+        return estimators
+
+    def _fitted(self) -> Sequence[SurvivalEstimator]:
+        estimators = self._listed()
         for each in estimators:
             if not isinstance(each, SurvivalEstimator) or not hasattr(each, "model_"):
                 raise ConfigurationError(
                     f"estimators must be fitted survival estimators; got {type(each).__name__}",
                     where="estimators",
-                    hint="Fit it on other patients first.",
+                    hint="Fit it on other patients first, or pass cv.",
                 )
         first = estimators[0].agreed_
         for each in estimators[1:]:
@@ -246,7 +324,7 @@ class FedStack(SurvivalEstimator):
     def save(self, folder: str | Path) -> None:
         """Write the mixture with all its models as ``model.npz`` and ``model.json``."""
         bare = copy.copy(self)
-        bare.estimators = None
+        bare.estimators, bare.cv = None, None
         if not isinstance(self.weights, str):
             bare.weights = np.asarray(self.weights, dtype=np.float64).tolist()
         SurvivalEstimator.save(bare, folder)
@@ -274,6 +352,11 @@ def _strictest(fitted: Sequence[SurvivalEstimator]) -> MissingValues:
 def _agreed(agreed: Agreed, times: Floats) -> Agreed:
     fields = {name: getattr(agreed, name) for name in Agreed.declarations()}
     return Agreed(**{**fields, "times": times})
+
+
+def _copy(estimator: SurvivalEstimator) -> SurvivalEstimator:
+    """Return a new estimator with the same parameters."""
+    return type(estimator)(**estimator.get_params(deep=False))
 
 
 def _describe(session: Session, agreed: Agreed, columns: tuple[str, ...]) -> Nothing:

@@ -5,11 +5,12 @@ The protocol consists of:
 1. The coordinator sends the settings of a forest. Each site returns its number of patients, and the number of trees
    that it can grow.
 2. The coordinator draws the number of trees per site, and requests them.
-3. Each site grows a forest on its patients, draws trees of it, and returns them.
+3. Each site grows a forest on its patients, draws trees with a split of it, and returns them.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -29,7 +30,6 @@ from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
 from multicentre.survival.estimator import MISSING, SurvivalEstimator
 from multicentre.survival.fitted_models.base import join, split
 from multicentre.survival.fitted_models.trees import Trees
-from multicentre.survival.learners.cohort import warn_of_constant
 from multicentre.survival.learners.tree import DEEPEST, TREE_RANGES, MaxFeatures, TreeSettings
 from multicentre.survival.surf.maths import allot_trees
 from multicentre.survival.surf.site import MOST_TREES, SAMPLINGS, Forest, ForestSite, Gathered, Order, Orders
@@ -42,6 +42,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 Allot = Callable[[Floats, Integers], Integers]
+
+# Largest number of sites that a warning names.
+MOST_NAMED = 5
 
 
 def order_trees(session: Session, forest: Forest, allot: Allot) -> Orders:
@@ -70,7 +73,7 @@ def gather_trees(session: Session, forest: Forest, orders: Orders, agreed: Agree
     Raises
     ------
     DataError
-        No site could grow a tree.
+        No site could grow a tree with a split.
     MessageError
         An answer is not a forest on the grid.
     """
@@ -91,6 +94,14 @@ def _gather(session: Session, forest: Forest, orders: Orders, agreed: Agreed) ->
     }
     if not grown:
         raise _no_tree()
+    if without := [site for site in answers if site not in grown]:
+        warnings.warn(
+            f"{len(without)} of {len(answers)} sites have no part in the forest, because they have too few patients "
+            f"or events for a tree with a split: {', '.join(without[:MOST_NAMED])}. Lower min_samples_leaf (at least "
+            "15) or min_events_leaf, or use FedRSF or FedHazardBoost, which sum over sites.",
+            UserWarning,
+            stacklevel=7,
+        )
     return Gathered(tuple(grown), *join(grown.values()))
 
 
@@ -111,9 +122,9 @@ def _checked(site: str, trees: Trees, order: Order, agreed: Agreed) -> Trees:
 
 def _no_tree() -> DataError:
     return DataError(
-        "at least one site must have enough patients and events for a tree; got none",
+        "at least one site must have enough patients and events for a tree with a split; got none",
         where="min_samples_leaf, min_events_leaf",
-        hint="Lower them, or use a later horizon; a site refuses leaves of fewer than 15 patients.",
+        hint="Use FedRSF or FedHazardBoost, which sum over sites; a site refuses leaves of fewer than 15 patients.",
     )
 
 
@@ -124,7 +135,7 @@ class FedSurF(SurvivalEstimator):
     """Federated survival forest in one round: sites grow forests, and return some of their trees.
 
     The coordinator draws the number of trees per site, in proportion to the site's patients. Each site grows a forest,
-    and draws the trees to return. The model's survival curve is the mean over these trees.
+    and draws the trees to return among those with a split. The model's survival curve is the mean over these trees.
 
     Parameters
     ----------
@@ -171,7 +182,7 @@ class FedSurF(SurvivalEstimator):
     ConfigurationError
         A parameter is out of its range.
     DataError
-        No site has enough patients and events for a tree.
+        No site has enough patients and events for a tree with a split.
     SchemaMismatch
         Sites differ in their columns, or in the unit of their times.
     MessageError
@@ -180,14 +191,15 @@ class FedSurF(SurvivalEstimator):
     Warns
     -----
     UserWarning
-        At least half of the trees have no split, because sites have too few patients or events.
+        Sites have too few patients or events for a tree with a split, and no part in the forest.
 
     Notes
     -----
     Trees cannot be summed over sites, so the trees of each site leave it unmasked, even if sums are masked. The curve
     of a leaf is that of at least 15 patients, on the shared grid, and discloses their share of events by time. Each
-    site groups neighbouring times until at least its policy's minimum of patients leave at each. ``FedRSF`` grows its
-    trees from sums, and does not disclose the trees of single sites.
+    site groups neighbouring times until at least its policy's minimum of patients leave at each; a curve is linear
+    between two groups, in the number of the time of the grid. ``FedRSF`` grows its trees from sums, and does not
+    disclose the trees of single sites.
 
     References
     ----------
@@ -312,4 +324,3 @@ class FedSurF(SurvivalEstimator):
         self.model_ = Trees.joined(list(grown.values()), np.array([shares[site] for site in grown]))
         self.trees_by_site_ = {site: len(trees.roots) for site, trees in grown.items()}
         self.history_ = []
-        warn_of_constant(self.model_.n_constant, len(self.model_.roots), "FedRSF or FedHazardBoost")

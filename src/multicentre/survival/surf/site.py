@@ -5,9 +5,9 @@ Steps also inherited: ``describe``, ``sum_sizes``, ``sum_squares``, ``count_time
 ``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, ``tell_times`` (event times, only with
 ``exact_times``) and ``report_gaps`` return values of a single site.
 
-A site grows its trees on its patients only, and returns some of them. A leaf holds at least fifteen patients, or the
-policy's minimum if larger. Curves of leaves are on the shared grid of times, thresholds on shared edges. Trees leave
-unmasked even if sums are masked, so they are grown on grouped times
+A site grows its trees on its patients only, and returns some of those with a split. A leaf holds at least fifteen
+patients, or the policy's minimum if larger. Curves of leaves are on the shared grid of times, thresholds on shared
+edges. Trees leave unmasked even if sums are masked, so they are grown on grouped times
 (:func:`~multicentre.survival.learners.cohort.group_for_travel`).
 """
 
@@ -123,7 +123,7 @@ class ForestSite(SurvivalPart):
 
     @step(releases=Trees, when="once", addressed="each")
     def grow_trees(self, request: Order) -> Trees:
-        """Grow a forest on bootstrap samples of the site's patients, and return the trees drawn.
+        """Grow a forest on bootstrap samples of the site's patients; draw and return some of its trees with a split.
 
         Trees cannot be summed over sites, so each site returns its trees. The site's data enter the seed of the draws,
         so that the patients of a bootstrap sample are not known outside the site.
@@ -134,9 +134,11 @@ class ForestSite(SurvivalPart):
         settings = TreeSettings(
             request.max_depth, request.min_samples_leaf, request.min_events_leaf, request.max_features
         )
-        forest = fit_forest(training, request.n_estimators, settings, rng)
-        if forest.is_empty or not request.wanted:
+        grown = fit_forest(training, request.n_estimators, settings, rng)
+        split = np.flatnonzero(grown.has_split)
+        if not len(split) or not request.wanted:
             return Trees.empty()
+        forest = grown.of_trees(split, np.ones(len(split)))
         chances = chances_of(_gains(request.sampling, forest, training, held_out))
         drawn = draw_trees(chances, request.wanted, rng, replacement=request.replacement)
         chosen = np.flatnonzero(drawn)

@@ -73,7 +73,7 @@ def read_learners(packed: Bytes, lengths: Integers, times: Floats, n_columns: in
 def is_constant(model: SurvivalModel) -> bool:
     """Return whether a learner predicts the same for every patient (trees without splits, coefficients of 0)."""
     if isinstance(model, Trees):
-        return model.n_constant == len(model.roots)
+        return not model.has_split.any()
     return isinstance(model, CoxModel) and not model.coefficients.any()
 
 

@@ -8,7 +8,8 @@ from sklearn.metrics import log_loss
 import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.errors import ConfigurationError
-from multicentre.survival.hazard_boost.estimator import FedHazardBoost
+from multicentre.survival.hazard_boost.estimator import LEAST_TREES, FedHazardBoost
+from multicentre.survival.kernels.pairs import draw_uniform, patient_keys
 from support.hazard_toy import boost_plainly, federate, parts_of, simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:the median follow-up of:UserWarning")
@@ -21,6 +22,7 @@ SMALL = {
     "max_bins": 12,
     "learning_rate": 0.3,
     "min_child_hessian": 3.0,
+    "early_stopping": False,
 }
 ONE = [np.arange(len(DATA))]
 
@@ -64,7 +66,8 @@ def test_it_is_the_same_model_to_the_last_bit_however_patients_are_split(pooled,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "parameters", [{"subsample": 0.6}, {"validation_fraction": 0.25, "n_iter_no_change": 4, "n_estimators": 60}]
+    "parameters",
+    [{"subsample": 0.6}, {"early_stopping": True, "n_iter_no_change": 4, "n_estimators": 60, "learning_rate": 0.1}],
 )
 def test_drawn_patients_are_the_same_however_they_are_split(parameters):
     apart = curves(parts_of(DATA, 5, "by time"), secure=True, **parameters)
@@ -74,7 +77,7 @@ def test_drawn_patients_are_the_same_however_they_are_split(parameters):
 
 def test_its_log_loss_is_that_of_scikit_learn_on_rows_of_patients_and_intervals():
     parameters = {"n_estimators": 40, "max_depth": 3, "learning_rate": 0.1}
-    model = FedHazardBoost(n_times=8, **parameters).fit(federate(DATA, ONE))
+    model = FedHazardBoost(n_times=8, early_stopping=False, **parameters).fit(federate(DATA, ONE))
     _, rows, features, y = boost_plainly(
         DATA, model.agreed_, n_estimators=0, max_depth=0, learning_rate=1.0, l2_regularization=1.0, least=1.0
     )
@@ -122,7 +125,7 @@ def test_every_curve_falls_between_one_and_zero_for_any_patient(pooled):
 
 
 def test_trees_without_an_allowed_split_are_not_grown():
-    model = FedHazardBoost(n_estimators=9, min_child_hessian=1e6).fit(federate(DATA, ONE))
+    model = FedHazardBoost(n_estimators=9, min_child_hessian=1e6, early_stopping=False).fit(federate(DATA, ONE))
     assert len(model.hazard_model_.roots) == 1
     assert np.ptp(model.predict(DATA)) == 0.0
 
@@ -145,7 +148,7 @@ def test_a_saved_model_is_the_model(pooled, tmp_path):
 
 def test_a_fit_asks_one_sum_a_level():
     federation = federate(DATA, parts_of(DATA, 3, "random"))
-    model = FedHazardBoost(n_estimators=7, max_depth=2, min_child_hessian=1.0).fit(federation)
+    model = FedHazardBoost(n_estimators=7, max_depth=2, min_child_hessian=1.0, early_stopping=False).fit(federation)
     assert federation.traffic.calls["sum_slopes"] == 14
     keys = {"advertise", "agree"}
     assert set(federation.traffic.calls) - keys <= model.planned_steps()
@@ -158,9 +161,8 @@ def test_after_the_loss_of_a_site_masked_sums_go_on_as_sums_in_clear_do():
         while not found or found[-1] is not None:
             faults = Faults(lose={"site-1": at})
             federation = federate(DATA, parts_of(DATA, 4, "random"), secure_sum=secure, quorum=3, faults=faults)
-            model = FedHazardBoost(n_estimators=2, max_depth=2, n_times=6, max_bins=8, min_child_hessian=2.0).fit(
-                federation
-            )
+            options = {"n_times": 6, "max_bins": 8, "min_child_hessian": 2.0, "early_stopping": False}
+            model = FedHazardBoost(n_estimators=2, max_depth=2, **options).fit(federation)
             is_lost = len(model.session.sites) < 4
             found.append(model.predict(DATA).tobytes() if is_lost else None)
             at += 1
@@ -169,6 +171,67 @@ def test_after_the_loss_of_a_site_masked_sums_go_on_as_sums_in_clear_do():
     unmasked, masked = models(False), models(True)
     assert len(masked) > 3
     assert masked <= unmasked
+
+
+def held_out_losses_by_hand(model, n_estimators):
+    """Return the mean log-loss of held-out patients by number of trees, from plain fits without each fold."""
+    draws = draw_uniform(patient_keys(DATA.X, DATA.time, DATA.event, DATA.ids), 0, 0)
+    fold, losses, n_counted = np.floor(3 * draws), np.zeros(n_estimators), 0
+    for held_out in range(3):
+        for number in range(n_estimators):
+            curves, rows, _, y = boost_plainly(
+                DATA, model.agreed_, n_estimators=number, max_depth=2, learning_rate=0.3, l2_regularization=1.0,
+                least=3.0, used=fold != held_out,
+            )  # fmt: skip
+            chosen = fold[rows[:, 0]] == held_out
+            hazards = 1 - curves / np.column_stack([np.ones(len(DATA)), curves[:, :-1]])
+            hazard = hazards[rows[chosen, 0], rows[chosen, 1]]
+            losses[number] -= np.where(y[chosen] == 1, np.log(hazard), np.log(1 - hazard)).sum()
+        n_counted += len(np.unique(rows[chosen, 0]))
+    return losses / n_counted
+
+
+def test_early_stopping_minimises_the_log_loss_of_plain_three_fold_cross_validation():
+    settings = {**SMALL, "max_depth": 2, "early_stopping": True, "n_estimators": 4}
+    model = FedHazardBoost(**settings).fit(federate(DATA, parts_of(DATA, 3, "by time"), secure_sum=True))
+    np.testing.assert_allclose(model.held_out_losses_, held_out_losses_by_hand(model, 4), rtol=2e-5)
+    assert len(model.hazard_model_.roots) == 4, "the smallest number of trees is limited by n_estimators"
+
+
+@pytest.mark.slow
+def test_early_stopping_keeps_the_trees_of_the_smallest_held_out_loss():
+    noise = mc.data.SurvivalData(np.random.default_rng(3).normal(size=(600, 6)), DATA.time, DATA.event)
+    informative, useless = (
+        FedHazardBoost(learning_rate=0.2, n_times=8, min_child_hessian=3.0).fit(federate(data, ONE))
+        for data in (DATA, noise)
+    )
+    assert len(informative.hazard_model_.roots) == informative.held_out_losses_.argmin() < 200
+    assert useless.held_out_losses_.argmin() < len(useless.hazard_model_.roots) == LEAST_TREES
+    rest = FedHazardBoost(
+        informative.held_out_losses_.argmin(), learning_rate=0.2, n_times=8, min_child_hessian=3.0, early_stopping=False
+    ).fit(federate(DATA, ONE))
+    assert np.array_equal(rest.predict(DATA), informative.predict(DATA)), "the final trees use all patients"
+
+
+def test_a_site_too_small_to_hold_out_anybody_takes_part_in_early_stopping():
+    """Folds are drawn per patient and only totals are used, so that a site of four needs no fold of its own."""
+    order = np.random.default_rng(1).permutation(len(DATA))
+    parts = [order[:4], order[4:100], order[100:]]
+    settings = {**SMALL, "n_estimators": 15, "early_stopping": True}
+    small = federate(DATA, parts, policy=mc.Policy(min_patients=0), secure_sum=True)
+    apart, together = FedHazardBoost(**settings).fit(small), FedHazardBoost(**settings).fit(federate(DATA, ONE))
+    assert apart.predict(DATA).tobytes() == together.predict(DATA).tobytes()
+    assert np.array_equal(apart.held_out_losses_, together.held_out_losses_)
+
+
+def test_with_many_events_all_trees_are_grown_and_with_few_a_warning_says_so(monkeypatch):
+    rows = np.flatnonzero(DATA.event == 1)[:25].tolist() + np.flatnonzero(DATA.event == 0)[:60].tolist()
+    few = DATA.take(np.array(rows))
+    with pytest.warns(UserWarning, match="early stopping has 2[0-9] events"):
+        FedHazardBoost(3, n_times=4).fit(federate(few, [np.arange(len(few))]))
+    monkeypatch.setattr("multicentre.survival.hazard_boost.estimator.MANY_EVENTS", 300)
+    model = FedHazardBoost(3, n_times=4).fit(federate(DATA, ONE))
+    assert not len(model.held_out_losses_)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +246,7 @@ def test_after_the_loss_of_a_site_masked_sums_go_on_as_sums_in_clear_do():
         {"l2_regularization": -1.0},
         {"min_child_hessian": 0.0},
         {"subsample": 1.5},
-        {"validation_fraction": 1.0},
+        {"early_stopping": "always"},
         {"n_iter_no_change": 0},
         {"cause": 0},
         {"horizon": -1.0},

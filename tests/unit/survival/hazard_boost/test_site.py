@@ -37,7 +37,7 @@ def agreed():
 def part(agreed):
     site = HazardSite("lyon", DATA)
     site.agree(agreed)
-    site.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
+    site.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0, 0))
     return site
 
 
@@ -77,7 +77,7 @@ def test_a_site_goes_on_from_what_it_remembers(part, agreed):
 def _fresh(agreed):
     site = HazardSite("nice", DATA)
     site.agree(agreed)
-    site.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
+    site.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0, 0))
     return site
 
 
@@ -115,10 +115,51 @@ def test_a_skipped_tree_and_a_fit_that_did_not_begin_are_refused(part, agreed):
 
 
 def test_a_fit_begins_once(part):
-    part.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
+    part.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0, 0))
     for other in (np.full(6, -1.0), np.full(5, -2.0), np.full(6, 1e4)):
         with pytest.raises((ConfigurationError, MessageError)):
-            part.begin(messages.Beginning(other, 0, 1.0, 0.0))
+            part.begin(messages.Beginning(other, 0, 1.0, 0, 0))
+
+
+def begin(part, held_out, n_folds=3, seed=0):
+    return part.begin(messages.Beginning(np.full(6, -2.0), seed, 1.0, n_folds, held_out))
+
+
+def test_folds_are_held_out_in_order_and_each_pass_begins_without_trees(agreed):
+    site = HazardSite("nice", DATA)
+    site.agree(agreed)
+    seen = []
+    for held_out in (1, 2, 3, 0):
+        begin(site, held_out)
+        assert len(site.memory.roots) == 0
+        seen.append(site.sum_slopes(ask()).losses[:, 1])
+        site.sum_slopes(ask(1, last=STUMP))
+        begin(site, held_out)
+        assert len(site.memory.roots) == 1, "a repeated request changes nothing"
+    everyone = seen[-1][0]
+    assert [training + held_out for training, held_out in seen] == [everyone] * 4
+    assert sum(held_out for _, held_out in seen) == everyone
+
+
+@pytest.mark.parametrize("held_out", [0, 1, 3])
+def test_other_draws_of_patients_within_a_fit_are_refused(agreed, held_out):
+    """A coordinator that chose the folds, or went back, could take the difference of sums over few patients."""
+    site = HazardSite("nice", DATA)
+    site.agree(agreed)
+    begin(site, 1)
+    begin(site, 2)
+    for wrong in ({"n_folds": 4}, {"n_folds": 2}, {"seed": 1}):
+        with pytest.raises(ConfigurationError):
+            begin(site, 2, **wrong)
+    if held_out != 3:
+        with pytest.raises(ConfigurationError, match="in order"):
+            begin(site, held_out)
+    with pytest.raises(MessageError):
+        begin(site, 4)
+    begin(site, 3)
+    begin(site, 0)
+    with pytest.raises(ConfigurationError, match="in order"):
+        begin(site, 1)
 
 
 @pytest.mark.parametrize("growing", [LEAF, STUMP])

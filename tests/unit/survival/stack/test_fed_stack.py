@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 
 import multicentre as mc
 from multicentre.core.messages import Nothing
+from multicentre.data.concatenate import concatenate
 from multicentre.data.missing.values import MissingValues
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.survival.agreement.messages import Agreed
@@ -17,6 +18,7 @@ from multicentre.survival.fitted_models import CoxModel, Mixture
 from multicentre.survival.fitted_models.base import join
 from multicentre.survival.scores.brier import Censoring
 from multicentre.survival.stack import FedStack, split_held_out
+from multicentre.survival.stack.maths import minimise_on_simplex
 from multicentre.survival.stack.site import Candidates, StackSite
 from multicentre.survival.times import to_bins
 
@@ -55,9 +57,10 @@ SITES = {"lyon": simulate(90, 1), "nice": simulate(40, 2), "lille": simulate(130
 ESTIMATORS = [Fitted((1.6, 0.0)), Fitted((0.0, 0.0)), Fitted((0.5, 0.9))]
 
 
-def stack(estimators=None, sites=None, *, weights="brier", **options):
+def stack(estimators=None, sites=None, *, weights="brier", shrinkage=0.0, **options):
+    chosen = ESTIMATORS if estimators is None else estimators
     with mc.Federation.in_process(SITES if sites is None else sites, **{"policy": OPEN, **options}) as federation:
-        return FedStack(ESTIMATORS if estimators is None else estimators, weights=weights).fit(federation)
+        return FedStack(chosen, weights=weights, shrinkage=shrinkage).fit(federation)
 
 
 def pooled():
@@ -95,6 +98,83 @@ def test_the_scores_are_those_of_pooled_patients(fitted):
     np.testing.assert_allclose(fitted.brier_, [score_by_hand(each) for each in curves], rtol=1e-10)
 
 
+MEMBERS = [
+    mc.survival.FedCox("grid", alpha=1.0),
+    mc.survival.FedCox("grid", alpha=1e5),
+    mc.survival.FedRSF(5, min_samples_leaf=20),
+]
+FOLDS = mc.validation.HashGroupKFold(3)
+NAMED = {site: data.with_identifier([f"{site}-{row}" for row in range(len(data))]) for site, data in SITES.items()}
+
+
+def cross_validated(sites=NAMED, members=MEMBERS, *, shrinkage=0.0, **options):
+    with mc.Federation.in_process(sites, **{"policy": OPEN, **options}) as federation:
+        return FedStack(members, weights="brier", cv=FOLDS, shrinkage=shrinkage).fit(federation)
+
+
+@pytest.fixture(scope="module")
+def chosen():
+    return cross_validated(secure_sum=True)
+
+
+def test_members_are_chosen_by_the_score_of_folds_that_their_fits_did_not_use(chosen):
+    """The coefficients are the mean, by patients, of those of every fold under fits without it."""
+    forms, n_patients = [], []
+    with mc.Federation.in_process(NAMED, policy=OPEN) as federation:
+        for training, held_out in FOLDS.plan(federation):
+            fits = [type(one)(**one.get_params()).fit(training) for one in MEMBERS]
+            forms.append(FedStack(fits, weights="brier", shrinkage=0.0).fit(held_out)._form)
+            n_patients.append(forms[-1].n_patients)
+        fits = [type(one)(**one.get_params()).fit(federation) for one in MEMBERS]
+    assert sum(n_patients) == sum(map(len, NAMED.values()))
+    products = np.average([form.products for form in forms], axis=0, weights=n_patients)
+    targets = np.average([form.targets for form in forms], axis=0, weights=n_patients)
+    np.testing.assert_allclose(chosen.weights_, minimise_on_simplex(products, targets), atol=1e-6)
+    by_fold = [np.average([form.score(row) for form in forms], weights=n_patients) for row in np.eye(3)]
+    np.testing.assert_allclose(chosen.brier_[:-1], by_fold, rtol=1e-6)
+    assert chosen.brier_[-1] <= chosen.brier_[:-1].min() + 1e-9
+    X, *_ = pooled()
+    used = [(weight, one) for weight, one in zip(chosen.weights_, fits, strict=True) if weight > 0]
+    with mc.Federation.in_process(NAMED, policy=OPEN) as federation:
+        mean = FedStack([one for _, one in used], weights=[weight for weight, _ in used]).fit(federation)
+    np.testing.assert_allclose(chosen.model_.survival(X), mean.model_.survival(X), atol=1e-6)
+
+
+def test_a_poor_member_is_left_out(chosen):
+    assert chosen.weights_[1] == 0
+    assert len(chosen.model_.components) == (chosen.weights_ > 0).sum() < 3
+
+
+def test_the_choice_does_not_depend_on_the_split_over_sites(chosen):
+    everyone = concatenate(NAMED)
+    order = np.argsort(everyone.time)
+    by_time = {f"site-{k}": everyone.take(rows) for k, rows in enumerate(np.array_split(order, 4))}
+    np.testing.assert_allclose(cross_validated(by_time).weights_, chosen.weights_, atol=1e-5)
+
+
+def test_a_cross_validated_stack_is_saved_without_its_members(chosen, tmp_path):
+    chosen.save(tmp_path)
+    again = FedStack.load(tmp_path)
+    X, *_ = pooled()
+    assert np.array_equal(again.predict(X), chosen.predict(X))
+    assert again.cv is None
+
+
+@pytest.mark.parametrize(
+    ("members", "weights", "message"),
+    [
+        ([mc.survival.FedCox(), ESTIMATORS[0]], "brier", "not fitted; got a fitted Fitted"),
+        (["FedCox"], "brier", "not fitted; got str"),
+        ([], "brier", "1 to 32"),
+        (MEMBERS, "equal", "must be 'brier' with cv"),
+    ],
+)
+def test_fitted_members_are_refused_with_folds(members, weights, message):
+    """A fitted model has seen the records of every fold, so its score would be too good."""
+    with mc.Federation.in_process(NAMED, policy=OPEN) as federation, pytest.raises(ConfigurationError, match=message):
+        FedStack(members, weights=weights, cv=FOLDS).fit(federation)
+
+
 @pytest.mark.slow
 def test_the_weights_are_scipys_for_pooled_patients(fitted):
     X, *_ = pooled()
@@ -126,6 +206,25 @@ def test_the_split_over_sites_changes_nothing(fitted):
         for k, rows in enumerate(np.array_split(order, 5))
     }
     np.testing.assert_allclose(stack(sites=parts).weights_, fitted.weights_, atol=1e-9)
+
+
+def test_shrinkage_adds_the_stated_penalty_and_leads_to_equal_weights(fitted):
+    def objective(weights):
+        form, equal = fitted._form, np.full(3, 1 / 3)
+        distance = np.mean([form.score(row) for row in np.eye(3)]) - form.score(equal)
+        return form.score(weights) + 0.7 * distance * ((weights - equal) ** 2).sum()
+
+    found = minimize(
+        objective, np.full(3, 1 / 3), method="SLSQP", bounds=[(0, 1)] * 3,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1}, options={"ftol": 1e-14},
+    )  # fmt: skip
+    np.testing.assert_allclose(stack(shrinkage=0.7).weights_, found.x, atol=1e-5)
+    np.testing.assert_allclose(stack(shrinkage=1e6).weights_, 1 / 3, atol=1e-4)
+
+
+def test_equal_weights_are_the_default():
+    with mc.Federation.in_process(SITES, policy=OPEN) as federation:
+        np.testing.assert_allclose(FedStack(ESTIMATORS).fit(federation).weights_, 1 / 3)
 
 
 def test_one_model_is_itself():

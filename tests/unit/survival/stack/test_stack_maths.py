@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from multicentre.survival.stack.site import (
+from multicentre.survival.stack.maths import (
+    BrierForm,
     chance_of_staying,
     error_weights,
-    integrated_brier,
     minimise_on_simplex,
     sum_products,
 )
@@ -63,7 +63,7 @@ def test_the_quadratic_form_is_the_mean_of_squared_errors(seed):
     outcomes = (bins[:, None] > np.arange(5)).astype(float)
     curves, shares = rng.random((3, 40, 5)), rng.dirichlet(np.ones(3))
     mixed = sum(share * curve for share, curve in zip(shares, curves, strict=True))
-    found = integrated_brier(*sum_products(curves, outcomes, weights), shares)
+    found = BrierForm(*sum_products(curves, outcomes, weights), 1.0).score(shares)
     np.testing.assert_allclose(found, (weights * (mixed - outcomes) ** 2).sum(), rtol=1e-10)
 
 
@@ -73,7 +73,7 @@ def test_without_censoring_kaplan_meiers_score_is_the_variance():
     curve = kaplan_meier(*count_by_bin(bins, happened, 5))
     weights = error_weights(bins, happened, np.ones(5), GRID) / 30
     outcomes = (bins[:, None] > np.arange(5)).astype(float)
-    found = integrated_brier(*sum_products(np.tile(curve, (1, 30, 1)), outcomes, weights), np.ones(1))
+    found = BrierForm(*sum_products(np.tile(curve, (1, 30, 1)), outcomes, weights), 1.0).score(np.ones(1))
     assert found == pytest.approx(float((curve * (1 - curve)) @ np.diff(GRID, prepend=0.0) / 9.0))
 
 
@@ -145,5 +145,6 @@ def test_the_same_model_twice_shares_its_weight(seed, n_models):
 def test_no_model_is_better_than_the_mixture(seed):
     products, targets = draw_problem(seed, 5)
     found = minimise_on_simplex(products, targets)
-    best = min(integrated_brier(products, targets, 0.0, one) for one in np.eye(5))
-    assert integrated_brier(products, targets, 0.0, found) <= best + 1e-8 * np.trace(products)
+    form = BrierForm(products, targets, 0.0, 1.0)
+    best = min(form.score(one) for one in np.eye(5))
+    assert form.score(found) <= best + 1e-8 * np.trace(products)

@@ -145,7 +145,7 @@ def test_sites_without_events_or_with_few_patients_give_no_tree():
 
 def test_no_tree_at_all_is_an_error_that_says_why():
     few = {site: data.take(np.arange(13)) for site, data in SITES.items()}
-    with pytest.raises(DataError, match="enough patients and events for a tree"):
+    with pytest.raises(DataError, match="enough patients and events for a tree with a split"):
         FedSurF(**SMALL).fit(federation(few))
 
 
@@ -154,16 +154,42 @@ def test_an_unmasked_fit_is_refused_with_a_hint():
         FedSurF(4).fit(federation(secure_sum=False))
 
 
-def test_trees_of_sites_that_are_too_small_for_a_split_are_warned_of():
-    small = shared_out(draw_patients(100), 4)
-    with pytest.warns(UserWarning, match="12 of 12 models that sites fitted alone are constant"):
-        model = FedSurF(12).fit(federation(small))
-    assert np.ptp(model.predict(NEW)) == 0
+def test_sites_too_small_for_a_split_have_no_part_and_are_named():
     half = {**shared_out(draw_patients(100), 2), "large": draw_patients(300, seed=3)}
-    with pytest.warns(UserWarning, match="8 of 12 models"):
-        FedSurF(12, n_local_estimators=4, min_samples_leaf=26).fit(federation(half))
-    less = {"small": draw_patients(25), "large": draw_patients(300, seed=3), "other": draw_patients(300, seed=4)}
-    FedSurF(12, n_local_estimators=4).fit(federation(less))
+    with pytest.warns(UserWarning, match="2 of 3 sites have no part in the forest.*site-0, site-1"):
+        model = FedSurF(12, n_local_estimators=4, min_samples_leaf=26).fit(federation(half))
+    assert model.trees_by_site_ == {"large": 4}
+    assert model.model_.has_split.all()
+
+
+@pytest.mark.filterwarnings("ignore:.*sites have no part in the forest")
+@pytest.mark.parametrize("sampling", ["uniform", "ibs", "concordance"])
+def test_a_forest_of_small_sites_is_refused_or_tells_patients_apart(sampling):
+    forest = FedSurF(12, sampling=sampling)
+    with pytest.raises(DataError, match="tree with a split"):
+        forest.fit(federation(shared_out(draw_patients(100), 4)))
+    model = forest.fit(federation(shared_out(draw_patients(260), 4)))
+    assert model.model_.has_split.all()
+    assert np.ptp(model.predict(NEW)) > 0
+
+
+def mean_error(federated):
+    """Return the mean distance of a forest's mean curve from the Kaplan-Meier curve of all patients."""
+    model = FedSurF(100, n_local_estimators=25).fit(federated)
+    curve = model.predict_survival_function(PATIENTS, return_array=True).mean(axis=0)
+    events = PATIENTS.event == 1
+    at_risk = (PATIENTS.time[None, :] >= np.unique(PATIENTS.time[events])[:, None]).sum(axis=1)
+    died = np.array([(PATIENTS.time[events] == time).sum() for time in np.unique(PATIENTS.time[events])])
+    steps = np.concatenate([[1.0], np.cumprod(1 - died / at_risk)])
+    expected = steps[np.searchsorted(np.unique(PATIENTS.time[events]), model.times_, side="right")]
+    return np.abs(curve - expected).mean()
+
+
+def test_curves_on_grouped_times_are_not_late():
+    """The events of a group are at its last time; a step there would keep survival too high before it."""
+    grouped, exact = mean_error(federation()), mean_error(federation(policy=EXACT))
+    # With steps at the last times of the groups it is 0.076 above.
+    assert grouped < exact + 0.025
 
 
 def test_one_site_is_a_random_survival_forest():

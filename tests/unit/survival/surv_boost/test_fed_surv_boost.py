@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import multicentre as mc
 from multicentre.data.survival import SurvivalData
-from multicentre.errors import ConfigurationError, DataError, DisclosureRefused
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.survival.fitted_models import Trees
 from multicentre.survival.learners.tree import fit_trees
 from multicentre.survival.surv_boost import FedSurvBoost
@@ -166,6 +167,31 @@ def test_a_constant_column_does_no_harm():
     flat = SurvivalData(np.column_stack([DATA.X, np.full(len(DATA), 7.0)]), DATA.time, DATA.event)
     for learner in ("cox", "tree"):
         assert fit(split(flat, 3), weak_learner=learner).score(flat) > 0.6
+
+
+GRADES = np.array(["I", "II", "III"])
+
+
+def with_grade(data, levels, shown=GRADES):
+    """Return the patients with a category whose levels are declared."""
+    frame = pd.DataFrame(data.X, columns=[f"x{k}" for k in range(data.X.shape[1])])
+    frame = frame.assign(time=data.time, event=data.event, grade=shown[np.arange(len(data)) % len(shown)])
+    return SurvivalData.from_frame(frame, time="time", event="event", categories={"grade": levels}, unit="days")
+
+
+@pytest.mark.parametrize("learner", ["cox", "tree"])
+def test_an_unseen_category_has_a_defined_prediction_or_is_refused(learner):
+    """A declared level without patients predicts; an undeclared one is refused, at a site and for a new patient."""
+    levels = [*GRADES, "IV"]
+    sites = {name: with_grade(data, levels) for name, data in SITES.items()}
+    model = fit(sites, weak_learner=learner)
+    new = pd.DataFrame(DATA.X[:4], columns=[f"x{k}" for k in range(DATA.X.shape[1])])
+    assert np.isfinite(model.predict(new.assign(grade="IV"))).all()
+    with pytest.raises(DataError, match="grade") as refused:
+        model.predict(new.assign(grade="secret-level"))
+    assert "secret-level" not in str(refused.value)
+    with pytest.raises(SchemaMismatch, match="site-1"):
+        fit({**sites, "site-1": with_grade(SITES["site-1"], [*levels, "V"])}, weak_learner=learner)
 
 
 def test_gaps_are_filled_with_the_mean():

@@ -10,9 +10,21 @@ from multicentre_papers.fedsurvboost.fits import fit
 from multicentre_papers.fedsurvboost.measure import assess
 from multicentre_papers.fedsurvboost.plan import Plan
 from multicentre_papers.fedsurvboost.samples import available
-from multicentre_papers.fedsurvboost.splits import hold_out
+from multicentre_papers.fedsurvboost.splits import at_most, hold_out
 from multicentre_papers.runner.markdown import markdown, mean_and_spread
-from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick, values
+from multicentre_papers.runner.section import (
+    Claim,
+    Exercise,
+    FitCallback,
+    PairedDifference,
+    Row,
+    Section,
+    compare,
+    distinct,
+    paired,
+    pick,
+    values,
+)
 
 SAMPLE = "support-leaky"
 FOLLOW_UP, STAY, COSTS, INTENSITY = ("sfdm2",), ("slos",), ("charges", "totcst"), ("avtisst",)
@@ -27,6 +39,11 @@ WITHOUT: dict[str, tuple[str, ...]] = {
 ONLY: dict[str, tuple[str, ...]] = {"only sfdm2": FOLLOW_UP, "only sfdm2 and slos": FOLLOW_UP + STAY}
 
 
+CLAIM = "the five columns raise the concordance of a Cox model by more than 0.1"
+# Far above the standard error of a concordance on one test split, about 0.02 at this size.
+LEAST = 0.1
+
+
 def columns_without(data: SurvivalData, left_out: Sequence[str]) -> list[str]:
     """Return the names of the columns except those of the categories `left_out`."""
     return [name for name in data.columns if name.partition("=")[0] not in left_out]
@@ -39,7 +56,7 @@ def columns_of(data: SurvivalData, categories: Sequence[str]) -> list[str]:
 
 def n_fits(plan: Plan) -> int:
     """Return the number of measured cells."""
-    return len(_variants()) * plan.n_large_splits * len(_models(plan)) if SAMPLE in plan.samples else 0
+    return len(_variants()) * plan.n_splits * len(_models(plan)) if SAMPLE in plan.samples else 0
 
 
 def run(plan: Plan, progress: FitCallback) -> list[Row]:
@@ -50,8 +67,8 @@ def run(plan: Plan, progress: FitCallback) -> list[Row]:
             return [{"sample": sample, "skipped": data}]
         for name in _variants():
             columns = columns_without(data, WITHOUT[name]) if name in WITHOUT else columns_of(data, ONLY[name])
-            chosen = data.keep_columns(columns)
-            for split in range(plan.n_large_splits):
+            chosen = at_most(data.keep_columns(columns), plan.most_patients)
+            for split in range(plan.n_splits):
                 training, test = hold_out(chosen, split)
                 for contender in _models(plan):
                     fitted = fit(contender, contender.settings[0], {"all": training}, split)
@@ -73,7 +90,7 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
     """Return concordance and Brier score by columns and method."""
     measured = [row for row in rows if not row.get("skipped")]
     if not measured:
-        return Section(["*Left out: SUPPORT.*"])
+        return Section(["*Left out: SUPPORT.*"], claims=[compare(CLAIM, PairedDifference(0.0, 0.0, 0), least=LEAST)])
     methods = distinct(measured, "method")
     headings = ["columns", "number", *(f"{method}: C" for method in methods), *(f"{method}: IBS" for method in methods)]
     lines = []
@@ -89,13 +106,11 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
 
 
 def _claim(rows: Sequence[Row]) -> Claim:
-    leaky, clean = (mean(pick(rows, columns=name, method=COX), "concordance") for name in (ALL, CLEAN))
-    # Far above the standard error of a concordance, about 0.01 at SUPPORT's size.
-    return Claim(
-        "the five columns raise the concordance of a Cox model by more than 0.1",
-        leaky - clean > 0.1,
-        f"{leaky:.3f} with them, {clean:.3f} without",
-    )
+    by_columns = [
+        {"method": row["columns"], "split": row["split"], "concordance": row["concordance"]}
+        for row in pick(rows, method=COX)
+    ]
+    return compare(CLAIM, paired(by_columns, "concordance", ALL, CLEAN, by=["split"]), least=LEAST)
 
 
 LEAK: Exercise[Plan] = Exercise("leak", "Leakage by five columns of SUPPORT", n_fits, run, show)
