@@ -15,6 +15,7 @@ from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
     from multicentre import (
+        analytics,
         boosting,
         clustering,
         data,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         multiview,
         phenotyping,
         privacy,
+        regression,
         survival,
         validation,
     )
@@ -36,6 +38,7 @@ __all__ = [
     "Federation",
     "Policy",
     "__version__",
+    "analytics",
     "boosting",
     "clustering",
     "data",
@@ -45,6 +48,7 @@ __all__ = [
     "multiview",
     "phenotyping",
     "privacy",
+    "regression",
     "survival",
     "validation",
 ]

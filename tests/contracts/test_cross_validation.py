@@ -15,6 +15,7 @@ from support.toy_method import federate
 CLUSTERS = {name for name in CASES if name.startswith(("fed-msgl", "fed-mvl", "fed-mvfcm", "fed-mvfpc"))}
 PREDICTS_NOTHING = CLUSTERS | {
     "suggest-stratifier",
+    "describe",
     "toy-mean",
     "kaplan-meier",
     "aalen-johansen",

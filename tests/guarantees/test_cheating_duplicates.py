@@ -1,5 +1,7 @@
 """A coordinator that asks what it should not learns nobody's identifier, and not who is at two sites."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -7,15 +9,27 @@ from scipy import stats
 import multicentre as mc
 from multicentre.core.messages import Nothing
 from multicentre.errors import ConfigurationError, DisclosureRefused, RefusedByPolicy
-from multicentre.linkage.duplicates.site import MARK_BOUND, MOST_QUESTIONS, Counting, DuplicatesPart, Marking
+from multicentre.linkage.duplicates.site import (
+    MARK_BOUND,
+    MOST_PAIRS,
+    MOST_QUESTIONS,
+    Agreeing,
+    Agreement,
+    Counting,
+    DuplicatesPart,
+    Marking,
+)
 from multicentre.linkage.keys.fold_check_site import MOST_TURNS, AuditedPart
-from multicentre.linkage.keys.mixture import MODULUS as FOLD_MODULUS
-from multicentre.linkage.keys.mixture import Checking, Reviewing, mark_folds
-from multicentre.linkage.keys.union import LEAST_BUCKETS, MODULUS, MOST_BUCKETS, mark_buckets, read_marks
-from multicentre.linkage.pseudonyms import PseudonymKey
+from multicentre.linkage.keys.mixed_buckets import MODULUS as FOLD_MODULUS
+from multicentre.linkage.keys.mixed_buckets import Checking, Reviewing, mark_folds
+from multicentre.linkage.keys.occupied_buckets import LEAST_BUCKETS, MODULUS, MOST_BUCKETS, mark_buckets, read_marks
+from multicentre.linkage.keys.person_keys import soundex
+from multicentre.linkage.persons import label_of
+from multicentre.linkage.pseudonyms import PseudonymKey, pseudonymise
 
 PERSONS = {"study": "hips", "person_key": "identifier", "kind": "identifier", "rules": "v1", "sites": (),
            "date_orders": (), "date_order": "iso"}  # fmt: skip
+KEYS = {"patient_key": "", "key_columns": {"key 1": ("identifier",)}, "key_kinds": {"key 1": ("identifier",)}}
 NAMES = [f"p{i}" for i in range(200)]
 KEY = PseudonymKey.generate()
 N_DRAWS = 20_000
@@ -34,7 +48,7 @@ def site(name="lyon", identifiers=tuple(NAMES), **terms):
 
 def marking(*parts, **changed):
     nonces = {part.site: part.draw_nonce(Nothing()).nonce for part in parts}
-    told = {"controls": (), "nonces": nonces, "n_buckets": 4096, "stratum": -1}
+    told = {**KEYS, "controls": (), "nonces": nonces, "n_buckets": 4096, "stratum": -1, "combination": 1}
     return Marking(**PERSONS, **{**told, **changed})
 
 
@@ -102,7 +116,7 @@ def test_a_label_is_not_answered_under_twice():
 
 def test_no_answer_leaves_in_clear():
     lyon = site(masked=False)
-    told = Counting(**PERSONS, controls=("TESTPATIENT1",))
+    told = Counting(**PERSONS, **KEYS, controls=("TESTPATIENT1",))
     for step, request in ((lyon.mark, marking(lyon)), (lyon.count_persons, told), (lyon.find_controls, told)):
         with pytest.raises(DisclosureRefused, match="secure_sum=True"):
             step(request)
@@ -111,7 +125,7 @@ def test_no_answer_leaves_in_clear():
 @pytest.mark.parametrize("control", ["p7", "P-7", "943 476 5919", "test", "patient1"])
 def test_a_site_does_not_tell_whether_it_knows_an_identifier(control):
     lyon = site()
-    told = Counting(**PERSONS, controls=("TESTPATIENT1", control))
+    told = Counting(**PERSONS, **KEYS, controls=("TESTPATIENT1", control))
     for step, request in (
         (lyon.find_controls, told),
         (lyon.count_persons, told),
@@ -126,6 +140,22 @@ def test_numbers_of_buckets_have_limits(n_buckets):
     lyon = site()
     with pytest.raises(ConfigurationError, match="n_buckets must be from 1024 to 8388608"):
         lyon.mark(marking(lyon, n_buckets=n_buckets))
+
+
+@pytest.mark.parametrize("combination", [-1, 0, 2, 2**40])
+def test_combinations_of_keys_that_there_are_not(combination):
+    lyon = site()
+    with pytest.raises(ConfigurationError, match="combination must be from 1 to 1"):
+        lyon.mark(marking(lyon, combination=combination))
+
+
+def test_more_keys_than_four_are_refused():
+    """Each key more doubles the questions, and tells more of how people's columns agree."""
+    lyon = site()
+    columns = {f"key {k}": ("identifier",) for k in range(5)}
+    request = marking(lyon, key_columns=columns, key_kinds=dict.fromkeys(columns, ("identifier",)))
+    with pytest.raises(ConfigurationError, match="there must be from 1 to 4 keys; got 5"):
+        lyon.mark(request)
 
 
 @pytest.mark.parametrize("stratum", [-2, 2, 10**6])
@@ -150,6 +180,76 @@ def test_marks_are_never_the_same_twice():
     occupied = read_marks(first)
     assert (read_marks(second) == occupied).all()  # the same people, in the same buckets
     assert (first[occupied] == second[occupied]).mean() < 0.01
+
+
+def people_with_names(n=400):
+    """Return a site whose people have a surname of few, and a birth date of many."""
+    random = np.random.default_rng(3)
+    surnames = random.choice(["MEYER", "SMITH", "GARCIA", "ROSSI", "IVANOVA", "NGUYEN", "KOVACS", "JENSEN"], n)
+    births = np.datetime64("1930-01-01") + random.integers(0, 25_000, n)
+    columns = {"surname": surnames.tolist(), "born": births.astype(str).tolist(), "number": [f"n{i}" for i in range(n)]}
+    data = mc.data.TableData(np.zeros((n, 1)), np.arange(n) % 2).with_identifier(columns)
+    return ready(DuplicatesPart("lyon", data)), columns
+
+
+SEVERAL = {
+    "key_columns": {"key 1": ("born",), "key 2": ("surname", "born")},
+    "key_kinds": {"key 1": ("date",), "key 2": ("soundex", "year")},
+    "patient_key": "number",
+}
+
+
+def test_the_keys_of_a_person_cannot_be_laid_side_by_side():
+    """A person's bucket by one key says nothing of the bucket by another, nor of that by both keys together."""
+    lyon, _ = people_with_names()
+    patterns = [read_marks(lyon.mark(marking(lyon, **SEVERAL, combination=keys)).marks) for keys in (1, 2, 3, 1, 2, 3)]
+    for k, one in enumerate(patterns):
+        for other in patterns[k + 1 :]:
+            expected = stats.binom(4096, one.mean() * other.mean())
+            assert expected.ppf(RARE) <= (one & other).sum() <= expected.ppf(1 - RARE)
+
+
+def test_values_of_coarse_keys_cannot_be_tried_out_without_the_key():
+    """A coordinator hashes every birth date, year and sound that there is, under the labels that it has seen."""
+    lyon, columns = people_with_names()
+    for combination, values in ((1, columns["born"]), (2, None)):
+        request = marking(lyon, **SEVERAL, combination=combination)
+        occupied = read_marks(lyon.mark(request).marks)
+        if values is None:
+            sounds = sorted({soundex(name) for name in columns["surname"]})
+            values = [f"{len(sound)}:{sound}4:{year}" for sound in sounds for year in range(1930, 1999)]
+        else:
+            values = [f"10:{value}" for value in values]
+        purpose = f"duplicates/v2/{label_of(request.nonces)}/hips"
+        hits = {
+            name: occupied[pseudonymise(values, key, purpose=purpose, kind="combined").buckets(4096)].mean()
+            for name, key in (("coordinator", PseudonymKey.generate()), ("site", KEY))
+        }
+        chance = stats.binom(len(values), occupied.mean())
+        assert hits["coordinator"] * len(values) <= chance.ppf(1 - RARE)
+        assert hits["site"] > 5 * occupied.mean()  # the control: the same attack with the key succeeds
+
+
+def test_sensitivity_leaves_as_counts_behind_masks():
+    lyon, _ = people_with_names()
+    request = Agreeing(**PERSONS, **SEVERAL, controls=(), persons=1000.0)
+    answer = lyon.count_agreement(request)
+    assert {name for name, field in Agreement.declarations().items() if field.counts} == {"repeated"}
+    assert answer.repeated.shape == (3, 2)
+    lyon.masked = False
+    with pytest.raises(DisclosureRefused, match="secure_sum=True"):
+        lyon.count_agreement(request)
+    lyon.masked = True
+    with pytest.raises(ConfigurationError, match="patient_key must be a column"):
+        lyon.count_agreement(dataclasses.replace(request, patient_key=""))
+
+
+@pytest.mark.parametrize("persons", [-1e300, 0.0, 1e300])
+def test_numbers_of_persons_that_there_are_not_do_not_break_a_site(persons):
+    lyon, _ = people_with_names()
+    answer = lyon.count_agreement(Agreeing(**PERSONS, **SEVERAL, controls=(), persons=persons))
+    assert 0 <= answer.chance <= MOST_PAIRS
+    assert 0 <= answer.chance_variance <= MOST_PAIRS
 
 
 class Divided(AuditedPart):

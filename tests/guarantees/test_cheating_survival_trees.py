@@ -68,10 +68,10 @@ def ask(number, last=NO_TREE, tree=LEAF, wanted=(0,)):
 EARLY = np.array([1.0, 200.0, 600.0])
 
 
-def begun(edges, *, validation=0.0):
+def begun(edges, *, n_folds=0):
     """Return a part with three intervals, of which all reach the first and many the last."""
     part = part_of(HazardSite, times=EARLY, edges=edges)
-    part.begin(messages.Beginning(np.full(len(EARLY), -3.0), 0, 1.0, validation))
+    part.begin(messages.Beginning(np.full(len(EARLY), -3.0), 0, 1.0, n_folds, min(n_folds, 1)))
     return part
 
 
@@ -89,6 +89,16 @@ def test_a_bin_of_a_few_patients_stands_behind_every_sum(n_few):
     assert part.sum_slopes(ask(0)).patients == n_few
     part.masked = True
     assert part.sum_slopes(ask(0)).patients == len(DATA)
+
+
+def test_the_few_of_a_bin_who_are_held_out_stand_behind_the_sums_of_the_others():
+    """Their sums are the difference between the sums of a pass without them and of the pass with everybody."""
+    part = begun(([HIGHEST[29:31].mean()], []), n_folds=3)
+    part.sum_slopes(ask(0))
+    counted, held_out = part._last >= 0, part._rows._held_out
+    few = (counted & held_out & (DATA.X[:, 0] > HIGHEST[30])).sum()
+    assert 0 < few < LEAST
+    assert part.sum_slopes(ask(0)).patients == few
 
 
 HIGH = np.sort(DATA.X[:, 1])[::-1]
@@ -138,11 +148,11 @@ def leaf_sizes(tree, edges, rows):
     return np.unique(ends, return_counts=True)[1]
 
 
-@pytest.mark.parametrize("validation", [0.0, 0.3])
+@pytest.mark.parametrize("n_folds", [0, 3])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_smallest_leaf_counts_at_any_depth_of_a_tree(seed, validation):
+def test_the_smallest_leaf_counts_at_any_depth_of_a_tree(seed, n_folds):
     rng, edges = np.random.default_rng(seed), [[-0.5, 0.0, 0.5]] * 2
-    part, tree = begun(edges, validation=validation), full_tree(rng, 3)
+    part, tree = begun(edges, n_folds=n_folds), full_tree(rng, 3)
     part.sum_slopes(ask(0))
     part.sum_slopes(ask(1, tree))
     counted = part._last >= 0
@@ -154,10 +164,10 @@ def test_the_smallest_leaf_counts_at_any_depth_of_a_tree(seed, validation):
 def test_the_fewest_who_reach_an_interval_count():
     times = np.array([60.0, np.sort(DATA.time)[-8]])
     part = part_of(HazardSite, times=times)
-    part.begin(messages.Beginning(np.full(2, -3.0), 0, 1.0, 0.0))
+    part.begin(messages.Beginning(np.full(2, -3.0), 0, 1.0, 0, 0))
     assert part.count_intervals(Nothing()).patients <= 10
     few = part_of(HazardSite, times=np.array([60.0, 4e3, 5e3]))
-    few.begin(messages.Beginning(np.full(3, -3.0), 0, 1.0, 0.0))
+    few.begin(messages.Beginning(np.full(3, -3.0), 0, 1.0, 0, 0))
     assert few.sum_slopes(ask(0)).patients < LEAST
 
 
@@ -193,21 +203,24 @@ def test_samples_of_too_many_trees_on_too_fine_a_grid_are_refused():
         check_sampling(growing.Sampling(0, 10_000, 100_000), 100_000)
 
 
-# A site's own models: however the grid is chosen, a curve moves only where a minimum of patients have an event.
+# A site's own models: however the grid is chosen, a curve bends only where a minimum of patients have an event. Between
+# two such times it is straight, and so depends on its values at these times only.
 
 NARROW = [np.arange(start + 1.0, start + 257.0) for start in range(0, 2048, 256)]
 SMALL = draw(60, seed=3)
 
 
-def most_drops(data, times):
-    """Return at how many times curves may fall: each stands for a minimum of events inside the grid."""
+def most_bends(data, times):
+    """Return at how many times curves may bend: each stands for a minimum of events inside the grid."""
     inside = (data.event == 1) & (data.time <= times[-1])
     return int(inside.sum()) // LEAST
 
 
-def drops(curves):
-    """Return the places at which some curve falls."""
-    return np.flatnonzero((np.diff(curves, axis=1, prepend=1.0) < 0).any(axis=0))
+def bends(curves, start):
+    """Return the places at which some curve ends a straight piece that is not level."""
+    slopes = np.diff(curves, axis=1, prepend=start)
+    ends = np.abs(np.diff(slopes, axis=1, append=0.0)) > 1e-12
+    return np.flatnonzero((ends & (slopes != 0)).any(axis=0))
 
 
 @pytest.mark.parametrize("sampling", ["uniform", "ibs"])
@@ -218,8 +231,8 @@ def test_trees_reveal_no_days_for_any_grid(sampling):
         shown = set()
         for _ in range(2):
             trees = part.grow_trees(Order(10, 2, 15, 0, 2, sampling, True, 0, 10))
-            shown |= set() if trees.is_empty else set(drops(trees.curves).tolist())
-        assert len(shown) <= most_drops(SMALL, times)
+            shown |= set() if trees.is_empty else set(bends(trees.curves, 1.0).tolist())
+        assert len(shown) <= most_bends(SMALL, times)
         found += len(shown)
     assert found > 0
 
@@ -237,13 +250,11 @@ def test_hypotheses_show_no_days_however_narrow_the_grid():
     found = 0
     for times in NARROW:
         part = boosted(times, n_bins=2)
-        models = [
-            part.fit_cox(boosting.FitCox(*FIT, 1.0, "breslow", 1)),
-            part.fit_tree(boosting.FitTree(*FIT, 2, 15, 1, "all")),
-        ]
-        for model in models:
-            shown = [] if model.is_empty else drops(model.survival(SMALL.X))
-            assert len(shown) <= most_drops(SMALL, times)
+        cox = part.fit_cox(boosting.FitCox(*FIT, 1.0, "breslow", 1))
+        tree = part.fit_tree(boosting.FitTree(*FIT, 2, 15, 1, "all"))
+        for model, curves, start in ((cox, cox.baseline[None], 0.0), (tree, tree.curves, 1.0)):
+            shown = [] if model.is_empty else bends(curves, start)
+            assert len(shown) <= most_bends(SMALL, times)
             found += len(shown)
     assert found > 0
 
@@ -256,8 +267,8 @@ def test_networks_reveal_no_days_for_any_grid():
     found = 0
     for times in NARROW:
         network = boosted(times).fit_network(ask_network)
-        shown = [] if network.is_empty else drops(network.survival(SMALL.X))
-        assert len(shown) <= most_drops(SMALL, times)
+        shown = [] if network.is_empty else bends(network.baseline[None], 0.0)
+        assert len(shown) <= most_bends(SMALL, times)
         found += len(shown)
     assert found > 0
 
@@ -329,7 +340,7 @@ def test_models_are_the_same_for_all_horizons_within_one_public_bin():
     data, horizons = around_an_event()
     trees, models = [], []
     for horizon in horizons:
-        trees.append(part_of(ForestSite, data, [horizon], ([0.0], [0.0])).grow_trees(ORDER))
+        trees.append(part_of(ForestSite, data, [horizon], ([0.0], [0.0])).grow_trees(replace(ORDER, min_events_leaf=1)))
         part = part_of(BoostSite, data, [horizon])
         part.begin(boosting.Begin(0, 0, 0, "rmst", np.ones(1)))
         models.append(part.fit_cox(boosting.FitCox(*FIT, 1.0, "breslow", 1)))

@@ -13,8 +13,8 @@ from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
 from multicentre.validation.folds.by_site import DrawnFolds, FederatedKFold, SiteFolds
 from multicentre.validation.folds.covariate import CovariateFoldKFold
-from multicentre.validation.folds.crowds import spare_few
 from multicentre.validation.folds.cut import CutFolds
+from multicentre.validation.folds.group_sizes import spare_few
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds
 from multicentre.validation.folds.site import Drawing

@@ -34,9 +34,12 @@ def parts_of(data, n_sites, order):
 
 
 def boost_plainly(  # noqa: C901
-    data, agreed, *, n_estimators, max_depth, learning_rate, l2_regularization, least
+    data, agreed, *, n_estimators, max_depth, learning_rate, l2_regularization, least, used=None
 ):
-    """Return curves of a boosted model of hazards, and the rows, features and outcomes that it was fitted on."""
+    """Return curves of a boosted model of hazards, and the rows, features and outcomes that it was fitted on.
+
+    With `used` (one flag per patient), trees use some of the patients; the initial hazard is that of all.
+    """
     K, n = len(agreed.times), len(data)
     X = np.where(np.isnan(data.X), agreed.centre, data.X)
     rows, y = [], []
@@ -85,6 +88,7 @@ def boost_plainly(  # noqa: C901
     for _ in range(n_estimators):
         p = 1 / (1 + np.exp(-margin))
         g, h = p - y, p * (1 - p)
-        grow(np.ones(len(y), dtype=bool), np.ones(len(outcome), dtype=bool), max_depth)
+        inside = np.ones(len(y), dtype=bool) if used is None else used[rows[:, 0]]
+        grow(inside, np.ones(len(outcome), dtype=bool), max_depth)
     hazards = 1 / (1 + np.exp(-outcome.reshape(n, K)))
     return np.cumprod(1 - hazards, axis=1), rows, features, y

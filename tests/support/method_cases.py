@@ -232,6 +232,20 @@ def split_numbers(outcome: Literal["class", "number"]) -> dict[str, mc.data.Tabl
     return {f"site-{i}": data.take(np.arange(i, 240, 3)) for i in range(3)}
 
 
+def measured_sites() -> dict[str, mc.data.TableData]:
+    """Return three sites with a noisy number to predict and a column of weights."""
+    rng = np.random.default_rng(9)
+    X = np.column_stack([rng.normal(size=(240, 2)), rng.integers(1, 6, size=240)])
+    y = 50 + 9 * X[:, 0] + 3 * rng.normal(size=240)
+    data = mc.data.TableData(X, y, columns=["age", "dose", "weight"], outcome="number")
+    return {f"site-{i}": data.take(np.arange(i, 240, 3)) for i in range(3)}
+
+
+def regression_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return coefficients and standard errors of a regression."""
+    return {"coefficients": fit.coef_, "errors": fit.standard_errors_}
+
+
 CASES = {
     "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
     "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays),
@@ -344,7 +358,7 @@ CASES = {
     "fed-cox, one round": Case(lambda: mc.survival.FedCox(one_round=True), timed_sites, cox_numbers, policy=EXACT),
     "fed-hazard-boost": Case(
         lambda: mc.survival.FedHazardBoost(
-            n_estimators=6, n_times=6, max_bins=8, min_child_hessian=2.0, subsample=0.8, validation_fraction=0.2
+            n_estimators=6, n_times=6, max_bins=8, min_child_hessian=2.0, subsample=0.8, early_stopping=True
         ),
         timed_sites,
         lambda fit: {**real_arrays(fit), "curves": curves_of(fit)},
@@ -411,9 +425,22 @@ CASES = {
         masked_error=0.0,
         policy=EXACT,
     ),
+    "describe": Case(lambda: mc.analytics.Describe(by="outcome"), labelled_sites, real_arrays, policy=EXACT),
+    "fed-glm": Case(
+        lambda: mc.regression.FedLogisticRegression(missing="indicator"),
+        lambda: split_numbers("class"),
+        regression_numbers,
+        policy=EXACT,
+    ),
+    "fed-glm, numbers": Case(
+        lambda: mc.regression.FedLinearRegression(weights="weight", errors="HC1"),
+        measured_sites,
+        regression_numbers,
+        policy=EXACT,
+    ),
     "suggest-stratifier": Case(TriedStratifier, labelled_sites, stratifier_numbers, policy=EXACT),
     "fed-stack": Case(
-        lambda: mc.survival.FedStack(fitted_survival()),
+        lambda: mc.survival.FedStack(fitted_survival(), weights="brier"),
         timed_sites,
         lambda fit: {"weights": fit.weights_, "brier": fit.brier_},
         policy=EXACT,

@@ -1,4 +1,4 @@
-"""FoldCheck of folds: persons with records in several folds, and the stability of keys."""
+"""Check of folds: persons with records in several folds, and the stability of keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multicentre.data.identifiers import IDENTIFIER
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.figures import Figure, Table
 from multicentre.linkage.keys.fold_check_site import MOST_TURNS, AuditedPart
-from multicentre.linkage.keys.mixture import (
+from multicentre.linkage.keys.mixed_buckets import (
     Checking,
     Reviewed,
     Reviewing,
@@ -27,7 +27,7 @@ from multicentre.linkage.keys.mixture import (
     next_buckets,
     read_folds,
 )
-from multicentre.linkage.keys.union import QUANTILE, count_union
+from multicentre.linkage.keys.occupied_buckets import QUANTILE, count_union
 from multicentre.linkage.persons import agree_on_key, check_present, describe_persons, draw_label
 from multicentre.privacy.identifier_normalisation import DateOrder, Kind
 from multicentre.validation.folds.plan import FoldPlan
@@ -110,7 +110,7 @@ class FoldCheck:
     def figures(self) -> list[Figure]:
         """Return the findings as a table."""
         caption = "Persons in several folds, and other findings; counts over all sites."
-        return [Table("FoldCheck of the folds", caption, "data", ["finding", "value"], self._rows())]
+        return [Table("Check of the folds", caption, "data", ["finding", "value"], self._rows())]
 
     def __repr__(self) -> str:
         verdict = "passed" if self.passed else "inconclusive" if self._is_clean else "failed"

@@ -10,7 +10,7 @@ from multicentre.core.messages import Nothing
 from multicentre.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.linkage import persons as drawing_labels
 from multicentre.linkage.alignment import align
-from multicentre.linkage.keys import union
+from multicentre.linkage.keys import occupied_buckets
 from multicentre.linkage.persons import KeyedPart, Persons, Study, label_of
 from multicentre.linkage.pseudonyms import PseudonymKey, pseudonymise
 
@@ -142,7 +142,7 @@ def test_a_sole_identifier_is_found_without_its_name(question, monkeypatch):
     answers = []
     for key in ({}, {"person_key": "born"}):
         drawn = SimpleNamespace(token_bytes=np.random.default_rng(0).bytes)
-        for module in (drawing_labels, union):
+        for module in (drawing_labels, occupied_buckets):
             monkeypatch.setattr(module, "secrets", drawn)
         answers.append(question(federation, **key))
     assert answers[0] == pytest.approx(answers[1], abs=3.0)

@@ -478,7 +478,9 @@ def duplicated_survival(n_people=1500, n_duplicates=0, seed=0):
 
 @pytest.mark.slow
 def test_duplicates_inflate_the_concordance_of_random_folds_and_not_of_hashed_ones():
-    model = mc.survival.FedHazardBoost(40, n_times=16, max_depth=4, learning_rate=0.5, min_child_hessian=1.0)
+    model = mc.survival.FedHazardBoost(
+        40, n_times=16, max_depth=4, learning_rate=0.5, min_child_hessian=1.0, early_stopping=False
+    )
 
     def mean(cv, n_duplicates):
         federation = mc.Federation.in_process(duplicated_survival(n_duplicates=n_duplicates), policy=EXACT)

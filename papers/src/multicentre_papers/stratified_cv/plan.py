@@ -59,13 +59,13 @@ FULL = Plan(
     n_records=10_000,
     n_duplicates=2_000,
     n_rounds=200,
-    n_simulations=30,
-    n_sets=100,
-    n_pilot_sets=30,
+    n_simulations=10,
+    n_sets=16,
+    n_pilot_sets=10,
     n_pilot_rounds=50,
     alarm_duplicates=(0, 204, 504, 2_000),
     n_alarms=10,
-    n_repeats=20,
+    n_repeats=10,
     n_federated_rounds=50,
 )
 QUICK = Plan(

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Lengths
 from multicentre.core.steps import step
 from multicentre.errors import ConfigurationError
-from multicentre.linkage.keys.mixture import MARK_BOUND, Checking, FoldMarks, Reviewed, Reviewing, mark_folds
-from multicentre.linkage.keys.union import LEAST_BUCKETS, MOST_BUCKETS
+from multicentre.linkage.keys.mixed_buckets import MARK_BOUND, Checking, FoldMarks, Reviewed, Reviewing, mark_folds
+from multicentre.linkage.keys.occupied_buckets import LEAST_BUCKETS, MOST_BUCKETS
 from multicentre.linkage.persons import KeyedPart, Persons
 
 Integers = NDArray[np.int64]

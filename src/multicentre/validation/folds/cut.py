@@ -21,7 +21,7 @@ from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms
 from multicentre.privacy.identifier_normalisation import DateOrder, normalise
 from multicentre.statistics.quantiles.maths import coarsen, encode_doubles
 from multicentre.statistics.quantiles.site import CountingPart
-from multicentre.validation.folds.crowds import fewest_patients
+from multicentre.validation.folds.group_sizes import fewest_patients
 from multicentre.validation.folds.keyed import KEY_HINT, MISSING_HINT, NO_KEY, HashedFolds, hash_people, inside
 from multicentre.validation.folds.site import MOST_RECORDS, Hashing, Survey
 from multicentre.validation.folds.splitter import checked_splits

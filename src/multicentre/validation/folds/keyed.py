@@ -21,7 +21,7 @@ from multicentre.errors import ConfigurationError, DataError, DisclosureRefused,
 from multicentre.linkage.persons import Persons, check_rules, outcome_strata
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
 from multicentre.privacy.identifier_normalisation import normalise
-from multicentre.validation.folds.crowds import fewest_patients
+from multicentre.validation.folds.group_sizes import fewest_patients
 from multicentre.validation.folds.plan import BUCKETS_PER_FOLD, MOST_BUCKETS
 from multicentre.validation.folds.site import (
     Bucketing,

@@ -16,7 +16,7 @@ from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError, DisclosureRefused
 from multicentre.linkage.keys.fold_check_site import AuditedPart
 from multicentre.linkage.persons import Persons, outcome_strata
-from multicentre.validation.folds.crowds import count_patients, count_patients_outside, spare_few
+from multicentre.validation.folds.group_sizes import count_patients, count_patients_outside, spare_few
 
 Integers = NDArray[np.int64]
 

@@ -15,7 +15,9 @@ from multicentre.boosting.trees import Ensemble
 from multicentre.core.messages import Message, texts
 from multicentre.data.missing.values import MissingValues
 from multicentre.data.tabledata import TableData
-from multicentre.errors import DataError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.regression.linear_model import LinearModel
+from multicentre.regression.results import RegressionResults
 from multicentre.validation.scoring.classes.site import ClassPart, ClassScores
 from multicentre.validation.scoring.numbers import NumberPart, NumberScores
 
@@ -32,13 +34,13 @@ class BoostedTrees(Ensemble):
     def valid_for(self, data: TableData) -> Self:
         """Return the model after a check against the records; see :meth:`Ensemble.check`."""
         self.checked()
-        check_schema(self.columns, self.classes, data)
+        check_schema(self.table or self.columns, self.classes, data)
         check_complete(self.complete, data)
         return self.check()
 
     def chances(self, data: TableData) -> Floats:
         """Return the probability of each class, shape (n, k)."""
-        margins = self.predict_margin(data.X).astype(np.float64)
+        margins = self.predict_table(data.X).astype(np.float64)
         if self.objective == "multi:softprob":
             return np.asarray(softmax(margins, axis=1), dtype=np.float64)
         second = expit(margins[:, 0])
@@ -46,8 +48,28 @@ class BoostedTrees(Ensemble):
 
     def numbers(self, X: Floats) -> Floats:
         """Return predicted numbers, shape (n,)."""
-        margins = self.predict_margin(X)[:, 0].astype(np.float64)
-        return np.asarray(np.exp(margins) if self.objective == "count:poisson" else margins, dtype=np.float64)
+        return self.means(self.predict_table(X)[:, 0])
+
+
+@dataclass(frozen=True)
+class ScoredLinearModel(LinearModel):
+    """Generalised linear model that is scored."""
+
+    def valid_for(self, data: TableData) -> Self:
+        """Return the model after a check against the records; see :meth:`LinearModel.check`."""
+        self.check()
+        check_schema(self.columns, self.classes, data)
+        check_complete(self.complete, data)
+        return self
+
+    def chances(self, data: TableData) -> Floats:
+        """Return the probability of each class, shape (n, 2)."""
+        second = self.mean(data.X)
+        return np.column_stack([1 - second, second])
+
+    def numbers(self, X: Floats) -> Floats:
+        """Return predicted numbers, shape (n,)."""
+        return self.mean(X)
 
 
 def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: TableData) -> None:
@@ -82,7 +104,10 @@ class TableClassPart(ClassPart):
 
     method: ClassVar[str] = "score-classes"
     holds: ClassVar[type] = TableData
-    kinds: ClassVar[Mapping[str, type[Any]]] = {"BoostedTrees": BoostedTrees}
+    kinds: ClassVar[Mapping[str, type[Any]]] = {
+        "BoostedTrees": BoostedTrees,
+        "ScoredLinearModel": ScoredLinearModel,
+    }
     data: TableData
 
     def true_classes(self) -> Integers:
@@ -100,7 +125,10 @@ class TableNumberPart(NumberPart):
 
     method: ClassVar[str] = "score-numbers"
     holds: ClassVar[type] = TableData
-    kinds: ClassVar[Mapping[str, type[Any]]] = {"BoostedTrees": BoostedTrees}
+    kinds: ClassVar[Mapping[str, type[Any]]] = {
+        "BoostedTrees": BoostedTrees,
+        "ScoredLinearModel": ScoredLinearModel,
+    }
     data: TableData
 
     def true_numbers(self) -> Floats:
@@ -119,10 +147,20 @@ def table_model(model: Any) -> Message:
     Raises
     ------
     ConfigurationError
-        The estimator is not fitted or has no tree.
+        The estimator is not fitted or has no tree, or its outcomes are times that may be censored.
     """
+    if isinstance(model, RegressionResults):
+        check_is_fitted(model, "model_")
+        linear = model.model_
+        return ScoredLinearModel(**{name: getattr(linear, name) for name in LinearModel.declarations()})
     check_is_fitted(model, "ensemble_")
     ensemble: Ensemble = model.ensemble_
+    if ensemble.distribution:
+        raise ConfigurationError(
+            'errors of numbers require known outcomes; got times to an event ("survival:aft")',
+            where="scoring",
+            hint="Pass validation records to fit, and use evals_result_.",
+        )
     complete = complete_columns(ensemble.columns, model.missing_values_)
     return BoostedTrees(**{name: getattr(ensemble, name) for name in Ensemble.declarations()}, complete=complete)
 

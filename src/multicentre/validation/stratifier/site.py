@@ -29,7 +29,7 @@ from multicentre.statistics.quantiles import CountingPart
 from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.statistics.quantiles.site import Thresholds
 from multicentre.validation.folds.by_site import draw_folds
-from multicentre.validation.folds.crowds import fewest_patients
+from multicentre.validation.folds.group_sizes import fewest_patients
 from multicentre.validation.folds.site import number_patients
 from multicentre.validation.stratifier.maths import (
     contiguous_folds,

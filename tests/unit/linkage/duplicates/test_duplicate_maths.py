@@ -6,8 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.errors import ConfigurationError
-from multicentre.linkage.duplicates.rate import choose_buckets, duplicate_rate
-from multicentre.linkage.keys.union import (
+from multicentre.linkage.duplicates.rate import (
+    choose_buckets,
+    corrected_rate,
+    declared_sensitivity,
+    detected_share,
+    duplicate_rate,
+    measured_sensitivity,
+)
+from multicentre.linkage.keys.occupied_buckets import (
     LEAST_BUCKETS,
     MODULUS,
     MOST_BUCKETS,
@@ -79,3 +86,40 @@ def test_no_empty_bucket_is_an_error():
 def test_number_of_buckets_has_limits():
     assert choose_buckets(1, 1) == LEAST_BUCKETS
     assert choose_buckets(10**9, 32) == MOST_BUCKETS
+
+
+@pytest.mark.parametrize(("sensitivity", "n_repeated"), [(0.6, 60), (0.8, 200), (0.97, 100), (1.0, 40)])
+def test_interval_with_linkage_errors_covers_the_rate_as_often_as_it_says(sensitivity, n_repeated):
+    """Duplicates are detected by chance, sensitivity is measured on few people, and both have an error of the hash."""
+    rng = np.random.default_rng(2)
+    n_duplicates, n_local, deviation, chance, n_repeats = 500, 10_000, 15.0, 40.0, 300
+    covered, means = 0, []
+    for _ in range(n_repeats):
+        agreeing = rng.binomial(n_repeated, sensitivity)
+        found = rng.binomial(n_duplicates, sensitivity) + rng.poisson(chance) + rng.normal(0, deviation) - chance
+        repeated = np.array([[agreeing, n_repeated - agreeing]])
+        rate, (low, high) = corrected_rate(found, deviation**2 + chance, n_local, 2, *measured_sensitivity(repeated))
+        covered += low <= n_duplicates / n_local <= high
+        means.append(rate)
+    assert 0.92 <= covered / n_repeats <= 0.99
+    assert np.mean(means) == pytest.approx(0.05, rel=0.03)
+
+
+@pytest.mark.parametrize("n_sites", [2, 3, 6])
+def test_detected_share_of_people_at_all_sites_is_that_of_simulated_errors(n_sites):
+    faultless = np.random.default_rng(3).random((40_000, n_sites)) < 0.9
+    detected = np.maximum(faultless.sum(axis=1) - 1, 0).mean() / (n_sites - 1)
+    assert detected_share(np.array([0.81]), n_sites)[0] == pytest.approx(detected, abs=0.005)
+
+
+def test_a_declared_sensitivity_gives_limits_at_its_ends():
+    _, (low, high) = corrected_rate(90.0, 0.0, 1000.0, 2, *declared_sensitivity((0.5, 1.0)))
+    assert low == pytest.approx(0.09)
+    assert high == pytest.approx((90 + 1.96 * np.sqrt(45)) / 500, abs=1e-3)
+    assert corrected_rate(0.0, 0.0, 0.0, 2, *declared_sensitivity(1.0)) == (0.0, (0.0, 1.0))
+
+
+@pytest.mark.parametrize("sensitivity", [0, -1, 1.1, (0.9, 0.8), float("nan")])
+def test_unfit_sensitivities(sensitivity):
+    with pytest.raises(ConfigurationError, match="sensitivity must be above 0 and at most 1"):
+        declared_sensitivity(sensitivity)

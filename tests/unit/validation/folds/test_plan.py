@@ -14,7 +14,7 @@ from multicentre.engines.faults import Faults
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, DisclosureWarning
 from multicentre.linkage.persons import array_strata, outcome_strata
 from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut, draw_folds
-from multicentre.validation.folds.crowds import spare_few
+from multicentre.validation.folds.group_sizes import spare_few
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.plan import FoldPlan, check_outcomes
 from support.fold_sites import federate, folds_of, people_sites, table, violations

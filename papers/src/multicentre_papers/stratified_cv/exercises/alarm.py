@@ -77,12 +77,18 @@ def _claims(rows: Sequence[Row], plan: Plan) -> Iterator[Claim]:
     for fixed, level in ((True, str(LEVEL)), (False, "the report's level")):
         if fixed:
             above = _n_above(without, fixed=fixed)
-            yield Claim(f"without duplicates no simulation is above {level}", above == 0, f"{above} of {len(without)}")
+            yield Claim(
+                f"without duplicates no simulation is above {level}",
+                above == 0,
+                f"{above} of {len(without)}",
+                len(without),
+            )
         above = _n_above(most, fixed=fixed)
         yield Claim(
             f"with the most duplicates at least nine of ten are above {level}",
             above >= 0.9 * len(most),
             f"{above} of {len(most)}",
+            n_repetitions=len(most),
         )
 
 

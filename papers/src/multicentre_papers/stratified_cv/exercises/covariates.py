@@ -10,7 +10,7 @@ from multicentre.estimator.figures import Cloud, Points
 from multicentre.federation import Federation
 from multicentre.validation.stratifier.suggest import suggest_stratifier
 from multicentre_papers.runner.markdown import markdown
-from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, mean, pick
+from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick
 from multicentre_papers.stratified_cv import divisions
 from multicentre_papers.stratified_cv.boosting import boosted_curves, fold_accuracies
 from multicentre_papers.stratified_cv.divisions import HASH
@@ -94,8 +94,11 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
     blocks = [markdown(headings, [[name, *relation.cells()] for name, relation in relations.items()])]
     blocks.append(_sentence(rows, thresholds))
     here, pilot = relations["importance, here"], relations["pilot in hospitals"]
+    sizes = (len(distinct(thresholds, "set")), len(distinct(piloted, "set")))
     return Section(
-        blocks, {"figure-4": _figure(thresholds, printed), "figure-4-pilot": _pilot(piloted)}, _claims(here, pilot)
+        blocks,
+        {"figure-4": _figure(thresholds, printed), "figure-4-pilot": _pilot(piloted)},
+        list(_claims(here, pilot, *sizes)),
     )
 
 
@@ -135,26 +138,30 @@ def _pilot(piloted: Sequence[Row]) -> Points:
     )
 
 
-def _claims(here: Relation, pilot: Relation) -> list[Claim]:
-    return list(_levels(here, pilot))
-
-
-def _levels(here: Relation, pilot: Relation) -> Iterator[Claim]:
+def _claims(here: Relation, pilot: Relation, n_sets: int, n_pilots: int) -> Iterator[Claim]:
     yield Claim(
         "the correlation of ratio and importance is from -0.88 to -0.60",
         -0.88 <= here.pearson <= -0.60,
-        f"{here.pearson:.3f}",
+        f"{here.pearson:.3f}, 95 % interval {here.lower:.2f} to {here.upper:.2f}",
+        n_repetitions=n_sets,
     )
     yield Claim(
         "the line has a ratio of 0.99 to 1.01 at importance 0, and a slope of -0.06 to -0.025",
         0.99 <= here.intercept <= 1.01 and -0.06 <= here.slope <= -0.025,
         f"{here.intercept:.4f}, slope {here.slope:.4f}",
+        n_repetitions=n_sets,
     )
-    yield Claim("the correlation of ratio and pilot is 0.85 or more", pilot.pearson >= 0.85, f"{pilot.pearson:.3f}")
+    yield Claim(
+        "the correlation of ratio and pilot is 0.85 or more",
+        pilot.pearson >= 0.85,
+        f"{pilot.pearson:.3f}, 95 % interval {pilot.lower:.2f} to {pilot.upper:.2f}",
+        n_repetitions=n_pilots,
+    )
     yield Claim(
         "a pilot predicts the ratio better than importance does",
         abs(pilot.pearson) > abs(here.pearson),
         f"{pilot.pearson:.3f} against {here.pearson:.3f}",
+        n_repetitions=n_pilots,
     )
 
 

@@ -15,6 +15,7 @@ from multicentre_papers.runner.section import (
     Claim,
     Exercise,
     FitCallback,
+    PairedDifference,
     Row,
     Section,
     mean,
@@ -69,10 +70,10 @@ def folds_by(strategy: str, records: Pooled, seed: int) -> Integers:
     return divisions.threshold_folds(records.X[:, COVARIATES.index(strategy)])
 
 
-def bias(rows: Sequence[Row], strategy: str) -> tuple[float, float]:
-    """Return the mean difference from the unbiased accuracy over simulations, and its standard error."""
+def bias(rows: Sequence[Row], strategy: str) -> PairedDifference:
+    """Return the mean difference from the unbiased accuracy over simulations."""
     methods = [{**row, "method": row["strategy"]} for row in rows]
-    return paired(methods, "accuracy", strategy, UNBIASED, ["simulation"])[:2]
+    return paired(methods, "accuracy", strategy, UNBIASED, ["simulation"])
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
@@ -84,7 +85,7 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
 
 def _line(rows: Sequence[Row], strategy: str) -> list[str]:
     mine = pick(rows, strategy=strategy)
-    gain, error = bias(rows, strategy) if strategy != UNBIASED else (math.nan, math.nan)
+    gain, error = bias(rows, strategy)[:2] if strategy != UNBIASED else (math.nan, math.nan)
     printed, printed_gain = published_mean(strategy), _published_bias(strategy)
     chosen = values(mine, "chosen_rounds")
     return [
@@ -134,7 +135,7 @@ def _printed(strategy: str) -> list[float]:
 def _biases(rows: Sequence[Row]) -> Forest:
     biases: dict[str, tuple[float, float]] = {}
     for strategy in STRATEGIES[1:]:
-        biases[strategy] = bias(rows, strategy)
+        biases[strategy] = bias(rows, strategy)[:2]
         printed = _published_bias(strategy)
         if printed is not None:
             biases[f"{strategy}, printed"] = printed, _published_error(strategy)
@@ -168,24 +169,27 @@ def _claims(rows: Sequence[Row], plan: Plan) -> Iterator[Claim]:
         "random folds are optimistic by 0.022 to 0.042, in every simulation above 0",
         0.022 <= float(np.mean(gains)) <= 0.042 and min(gains) > 0,
         f"mean {np.mean(gains):+.4f}, from {min(gains):+.4f} to {max(gains):+.4f}",
+        n_repetitions=len(gains),
     )
-    yield _within("folds by the hash of the person are unbiased within 0.004", bias(rows, HASH), -0.004, 0.004)
-    yield _within("the bias by thresholds of x10 is -0.010 to 0.001", bias(rows, "x10"), -0.010, 0.001)
+    yield _within("folds by the hash of the person are unbiased within 0.004", rows, HASH, -0.004, 0.004)
+    yield _within("the bias by thresholds of x10 is -0.010 to 0.001", rows, "x10", -0.010, 0.001)
     lowest = min(STRATEGIES, key=lambda strategy: mean(pick(rows, strategy=strategy), "accuracy"))
     gain = bias(rows, "x5")[0]
     yield Claim(
         "the bias by thresholds of x5 is -0.04 or below, the lowest",
         gain <= -0.04 and lowest == "x5",
         f"{gain:+.4f}, lowest: {lowest}",
+        n_repetitions=len(gains),
     )
-    yield _within(f"{BINNED}: the bias is within 0.008", bias(rows, BINNED), -0.008, 0.008)
+    yield _within(f"{BINNED}: the bias is within 0.008", rows, BINNED, -0.008, 0.008)
     yield _agreement(rows)
     yield from _choices(rows, plan)
 
 
-def _within(claim: str, estimate: tuple[float, float], low: float, high: float) -> Claim:
-    gain, error = estimate
-    return Claim(claim, low <= gain <= high, f"{gain:+.4f}, standard error {error:.4f}")
+def _within(claim: str, rows: Sequence[Row], strategy: str, low: float, high: float) -> Claim:
+    gain, error, n_pairs = bias(rows, strategy)
+    figures = f"{gain:+.4f}, standard error {error:.4f}"
+    return Claim(claim, low <= gain <= high, figures, n_repetitions=n_pairs)
 
 
 def _agreement(rows: Sequence[Row]) -> Claim:
@@ -198,6 +202,7 @@ def _agreement(rows: Sequence[Row]) -> Claim:
         "means of the ten covariates agree with the printed ones: correlation 0.95 or more, of ranks 0.8 or more",
         pearson >= 0.95 and spearman >= 0.8,
         f"{pearson:.3f}, of ranks {spearman:.3f}",
+        n_repetitions=len(_accuracies(rows, UNBIASED)),
     )
 
 
@@ -209,7 +214,8 @@ def _choices(rows: Sequence[Row], plan: Plan) -> Iterator[Claim]:
     ):
         chosen = values(pick(rows, strategy=strategy), "chosen_rounds")
         share = float(np.mean([one == last for one in chosen]))
-        yield Claim(claim, low <= share <= high, f"{last} rounds in {share:.0%} of {len(chosen)}")
+        figures = f"{last} rounds in {share:.0%} of {len(chosen)}"
+        yield Claim(claim, low <= share <= high, figures, n_repetitions=len(chosen))
 
 
 def _accuracies(rows: Sequence[Row], strategy: str) -> list[float]:

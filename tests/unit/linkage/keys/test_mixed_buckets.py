@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.linkage.keys.mixture import (
+from multicentre.linkage.keys.mixed_buckets import (
     MODULUS,
     count_mixed,
     mark_folds,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import array, count, number, text
 from multicentre.core.steps import Release
-from multicentre.linkage.keys.union import (
+from multicentre.linkage.keys.occupied_buckets import (
     LEAST_BUCKETS,
     MOST_BUCKETS,
     count_union,
@@ -48,7 +48,7 @@ def mark_folds(buckets: Integers, folds: Integers, n_buckets: int, bound: float)
         Bucket and fold of each record.
     n_buckets : int
     bound : float
-        See :func:`multicentre.linkage.keys.union.hide_residues`.
+        See :func:`multicentre.linkage.keys.occupied_buckets.hide_residues`.
 
     Examples
     --------
