@@ -39,8 +39,15 @@ JUDGED = {
     },
     "boosting/site.py": {
         "BoostingSite.describe": NAMES,
+        "BoostingSite.assign_columns": TAKES,
         "BoostingSite.begin": "may say that an outcome is below 0, where counts are expected; 0 is a constant",
     },
+    "analytics/describe/site.py": {
+        "DescribeSite.describe": NAMES,
+        "DescribeSite.describe_site": "counts, means and deviations of declared columns and levels, without a "
+        "threshold; each cell holds the policy's minimum",
+    },
+    "regression/site.py": {"RegressionSite.describe": NAMES},
     "clustering/fedmsgl/site.py": {
         "RelationPart.describe": NAMES,
         "FedMSGLSite.list_relations": SINGLE,

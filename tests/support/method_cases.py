@@ -438,6 +438,13 @@ CASES = {
         regression_numbers,
         policy=EXACT,
     ),
+    "fed-xgb, weights": Case(
+        lambda: mc.boosting.FedXGBRegressor(2, max_depth=2, max_bins=16, sample_weight="weight", subsample=0.9),
+        measured_sites,
+        real_arrays,
+        masked_error=0.0,
+        policy=EXACT,
+    ),
     "suggest-stratifier": Case(TriedStratifier, labelled_sites, stratifier_numbers, policy=EXACT),
     "fed-stack": Case(
         lambda: mc.survival.FedStack(fitted_survival(), weights="brier"),

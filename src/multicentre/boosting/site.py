@@ -19,6 +19,7 @@ each round a site answers for one set of growing trees, and stores it to refuse 
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any, ClassVar
 
 import numpy as np
@@ -101,7 +102,11 @@ class BoostingSite(FillingPart, CountingPart):
                 where="assign_columns",
                 hint=f"The columns begin with {', '.join(self.data.columns[:8])}.",
             )
-        self._roles = request
+        if self._roles != request:
+            self._roles = request
+            # Entered in the transcript, so that no sum is read over sites with other roles.
+            label = f"roles={sha256(repr(request).encode()).hexdigest()[:16]}"
+            self.within = f"{self.within}/{label}" if self.within else label
         return Acknowledgement()
 
     @step(releases=messages.ClassCounts, when="once", summed=True)

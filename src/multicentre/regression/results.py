@@ -65,6 +65,8 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
     ----------
     model_ : LinearModel
         Columns and coefficients, from which predictions follow.
+    scales_ : Scales
+        Scales that the sites shared during the fit.
     coef_ : array of shape (d,)
         Coefficients per unit of each of the d covariates.
     intercept_ : float

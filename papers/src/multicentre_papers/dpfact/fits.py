@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 Sites = Mapping[str, EventTensor]
 Codes = Mapping[str, tuple[str, ...]]
 M = TypeVar("M", bound=PhenotypeModel)
-OPEN = Policy(min_patients=0)
+OPEN = Policy(min_patients=0, max_parameters_per_patient=0)
 """Data that anyone may see: no answer is too small."""
 
 HAS_NOISE = find_spec("opendp") is not None

@@ -20,7 +20,7 @@ from multicentre_papers.fedsurvboost.measure import assess
 from multicentre_papers.fedsurvboost.splits import Split, inside
 
 Sites = Mapping[str, SurvivalData]
-NO_MINIMUM = Policy(min_patients=0)
+NO_MINIMUM = Policy(min_patients=0, max_parameters_per_patient=0)
 
 
 class Bench:

@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 import multicentre as mc
 from multicentre.data.survival import SurvivalData
-from multicentre.errors import ConfigurationError, DisclosureRefused
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused
 from multicentre.estimator.base import FederatedEstimator
 from multicentre_papers.baselines import LocalForests
 from support.survival_sites import EXACT, draw_patients, shared_out
@@ -62,11 +62,10 @@ def test_an_unmasked_fit_is_refused_with_a_hint():
         LocalForests(4).fit(federation(secure_sum=False))
 
 
-def test_a_fit_warns_of_trees_without_a_split():
+def test_a_fit_without_a_tree_with_a_split_is_refused():
     small = shared_out(draw_patients(100), 4)
-    with pytest.warns(UserWarning, match="12 of 12 models that sites fitted alone are constant"):
-        model = LocalForests(3).fit(federation(small))
-    assert np.ptp(model.predict(NEW)) == 0
+    with pytest.raises(DataError, match="at least one site must have enough patients and events"):
+        LocalForests(3).fit(federation(small))
 
 
 def test_a_saved_forest_is_the_same(tmp_path):

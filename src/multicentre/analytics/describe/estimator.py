@@ -46,7 +46,7 @@ from multicentre.errors import ConfigurationError, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
-from multicentre.estimator.saved import SavedAttributes, saved_message
+from multicentre.estimator.saved import PLAIN, SavedAttributes, saved_message
 from multicentre.statistics.quantiles import find_thresholds
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ class Describe(FederatedEstimator):
     ----------
     groups_ : Groups
         Groups and variables.
+    group_names_ : tuple of str
+        Names of the groups; empty without groups.
     counts_ : Counts
         Counts and sums of every group, the last without a group. Not for publication: small cells are included.
     squares_ : Squares
@@ -142,12 +144,13 @@ class Describe(FederatedEstimator):
         "groups_": saved_message(Groups),
         "counts_": saved_message(Counts),
         "squares_": saved_message(Squares),
-        "found_": saved_message(Quartiles),
+        "quartiles_": PLAIN,
     }
+    may_be_missing: ClassVar[frozenset[str]] = frozenset({"quartiles_"})
     groups_: Groups
     counts_: Counts
     squares_: Squares
-    found_: Quartiles
+    quartiles_: Floats
 
     def __init__(
         self,
@@ -167,12 +170,6 @@ class Describe(FederatedEstimator):
         steps = {"describe", "count_groups", "sum_squares", "describe_site"}
         return frozenset(steps | {"count_below"} if self.quartiles else steps)
 
-    @property
-    def quartiles_(self) -> Floats:
-        """Quartiles, shape (G + 1, d, 3)."""
-        check_is_fitted(self, "found_")
-        return self.found_.values
-
     def _fit(self, session: Session) -> None:
         described = session.once("described", Described, lambda: _describe(session))
         self.groups_ = groups = self._plan(described)
@@ -181,7 +178,7 @@ class Describe(FederatedEstimator):
         mean = np.nan_to_num(means(counts.present.astype(np.float64), counts.total))
         request = Means(**fields, mean=mean)
         self.squares_ = session.once("squares", Squares, lambda: session.sum(DescribeSite.sum_squares, request))
-        self.found_ = session.once("quartiles", Quartiles, lambda: self._search(session))
+        self.quartiles_ = session.once("quartiles", Quartiles, lambda: self._search(session)).values
         self.history_ = []
 
     def _plan(self, described: Described) -> Groups:
@@ -242,7 +239,7 @@ class Describe(FederatedEstimator):
         """
         import pandas as pd
 
-        check_is_fitted(self, "found_")
+        check_is_fitted(self, "quartiles_")
         rows = []
         for group, (n, present, mean, deviation) in self._moments().items():
             place = [OVERALL, *self.group_names_].index(group)
@@ -264,7 +261,7 @@ class Describe(FederatedEstimator):
         """
         import pandas as pd
 
-        check_is_fitted(self, "found_")
+        check_is_fitted(self, "quartiles_")
         groups = [OVERALL, *self.group_names_] if self.group_names_ else [OVERALL]
         moments = self._moments()
         rows = {"n": [str(int(moments[group][0])) for group in groups] + self._blank(2)}

@@ -78,9 +78,9 @@ class Squares(Release):
 class SiteSummary(Release):
     """Counts, means and standard deviations of one site."""
 
-    n_patients: Integers = array("patients", (1,), dtype="i8", counts=True)
-    present: Integers = array("patients with a number, by variable", ("d",), dtype="i8", counts=True)
-    levels: Integers = array("patients by level", ("l",), dtype="i8", counts=True)
+    n_patients: Integers = array("patients", (1,), dtype="i8")
+    present: Integers = array("patients with a number, by variable", ("d",), dtype="i8")
+    levels: Integers = array("patients by level", ("l",), dtype="i8")
     mean: Floats = array("mean of every numeric variable; 0 without patients", ("d",))
     deviation: Floats = array("standard deviation of every numeric variable; 0 for fewer than two patients", ("d",))
 

@@ -76,6 +76,9 @@ from multicentre.multiview.ppca.site import MvPPCASite
 
 # Logarithm of a variance that is beyond any unit of the columns, and whose square is a double.
 LARGEST_LOG_VARIANCE = 300.0
+# Largest ratio of an extrapolated noise variance to that of the plain step. A smaller variance would make the
+# log-likelihood of outliers exceed the range of sums, before the round could be refused.
+LARGEST_STRETCH = 100.0
 # Columns up to which the whole second-moment matrix is one release (1.3 MB at 400).
 LARGEST_DIRECT = 400
 # Steps of the subspace iteration: each costs a sum; EM refines the start afterwards.
@@ -311,7 +314,7 @@ def _next_shared(sums: PriorSlopes, state: SharedState, plan: Plan) -> SharedSta
         )
     else:
         trail = trail.refuse()
-    proposed = _unpack(trail.propose(_metric(state)), state)
+    proposed, image = (_unpack(point, state) for point in (trail.propose(_metric(state)), trail.images[-1]))
     gauge = _gauge(state, proposed.loadings, plan, trail.refusals)
     moved = absorb_law(_parameters(proposed), gauge)
     return replace(
@@ -319,7 +322,7 @@ def _next_shared(sums: PriorSlopes, state: SharedState, plan: Plan) -> SharedSta
         **messages.fields_of(trail),
         loadings=moved.loadings,
         mean=moved.mean,
-        noise=moved.noise,
+        noise=np.clip(moved.noise, image.noise / LARGEST_STRETCH, image.noise * LARGEST_STRETCH),
         # Ten times the variance of the view: an extrapolation beyond it cannot be right.
         intercept_variance=np.minimum(proposed.intercept_variance, 100.0 * plan.first_intercepts),
         gauge_mean=gauge.mean,

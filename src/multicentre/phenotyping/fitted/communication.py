@@ -105,6 +105,8 @@ class FitWithTraffic(FederatedEstimator):
     ----------
     n_sites_ : int
         Number of sites in the last round.
+    n_rounds_sent_ : int
+        Rounds of matrices that the fit exchanged with the sites, those of trials of starts included.
     traffic_ : Traffic or None
         Calls and bytes of the fit by step, summed over sites; None if not counted.
     """
