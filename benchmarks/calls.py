@@ -234,6 +234,15 @@ def numbers() -> Sites:
     return {f"site-{i}": table(i, "number") for i in range(N_SITES)}
 
 
+def counts() -> Sites:
+    """Return three sites with a count to be predicted."""
+    sites = {}
+    for name, data in numbers().items():
+        y = np.random.default_rng(0).poisson(np.exp(np.clip(data.y / 2.0, -3.0, 3.0))).astype(np.float64)
+        sites[name] = data.with_arrays(y=y)
+    return sites
+
+
 def table(site: int, outcome: Literal["class", "number"]) -> Any:
     """Return a site with five columns and an outcome that follows from two of them, and noise."""
     rng = np.random.default_rng(site)
@@ -270,14 +279,14 @@ COUNTED = {
     "fed-mv-ppca-as-published": Counted("8 + rounds, 100", views, {"n_local_iter": 1}, {"max_iter": 2}),
     "fed-vae": Counted("5 + rounds, 100", views, {"n_local_iter": 1}, {"max_iter": 1}),
     "fed-mcvae": Counted("5 + rounds, 100", views, {"n_local_iter": 1}, {"max_iter": 1}),
-    "dpfact": Counted("7 + rounds x kinds of code, at most 30 x 2", events, {"rank": 5}, {"max_iter": 1}),
+    "dpfact": Counted("13 + (25 + rounds) x kinds of code, at most 500 x 2", events, {"rank": 5}, {"max_iter": 1}),
     "dpfact-as-published": Counted("6 + rounds, at most 30", events, {"rank": 5}, {"max_iter": 1}),
     "trip": Counted("6 + rounds, at most 100", events, {"rank": 5}, {"max_iter": 1}),
     "phenotype-outcome": Counted(
         "3 + Newton steps, at most 25", events, {"phenotypes": phenotypes}, {"test_size": 0.0}
     ),
     "fed-cox": Counted("7 + Newton steps, at most 25", times, brief={}),
-    "fed-hazard-boost": Counted("8 + trees x depth, 200 x 2", times, brief={"n_estimators": 1}),
+    "fed-hazard-boost": Counted("8 + trees x depth, 200 x 2", times, {"early_stopping": False}, {"n_estimators": 1}),
     "fed-rsf": Counted("8 + levels of the deepest tree, however many trees", times, brief={"max_depth": 1}),
     "fed-surv-boost": Counted(
         "10 + passes x (1 + 3 x rounds), 4 of 50, + fits of hazards x (1 + 2 x Newton steps), 6",
@@ -298,12 +307,17 @@ COUNTED = {
     "fed-mvfcm": Counted("5 + rounds of all 5 starts, at most 100 each", views),
     "fed-mvfpc": Counted("5 + rounds of all 5 starts, at most 100 each", views),
     "fed-xgb-classifier": Counted(
-        "5 + search of cuts (at most 7) + trees x depth, 100 x 6", classes, brief={"n_estimators": 1}
+        "5 + search of cuts (at most 9) + trees x depth, 100 x 6", classes, brief={"n_estimators": 1}
     ),
     "fed-xgb-regressor": Counted(
-        "6 + search of cuts (at most 7) + trees x depth, 100 x 6", numbers, brief={"n_estimators": 1}
+        "6 + search of cuts (at most 9) + trees x depth, 100 x 6", numbers, brief={"n_estimators": 1}
     ),
-    "fed-stack": Counted("5, after the fits that it combines", times, {"estimators": fitted}),
+    "fed-stack": Counted("5, after the fits that it combines", times, {"estimators": fitted, "weights": "brier"}),
+    "describe": Counted("3 + search of quartiles (at most 3)", classes),
+    "fed-glm": Counted("4 + Fisher steps, at most 25", numbers),
+    "fed-poisson-regression": Counted("4 + Fisher steps, at most 25", counts),
+    "fed-linear-regression": Counted("4 + Fisher steps, at most 25", numbers),
+    "fed-logistic-regression": Counted("4 + Fisher steps, at most 25", classes),
     "kaplan-meier": Counted("5", times),
     "aalen-johansen": Counted("5", times),
     "log-rank": Counted("6", times, {"group": "x2"}),

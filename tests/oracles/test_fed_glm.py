@@ -85,7 +85,7 @@ def test_any_split_gives_the_same_fit(family):
     assert ten.standard_errors_ == pytest.approx(one.standard_errors_, rel=1e-10)
 
 
-def test_a_logistic_fit_needs_at_most_eight_calls():
+def test_a_logistic_fit_of_these_patients_needs_at_most_eight_calls():
     model = fitted(FedGLM("binomial"))
     assert sum(model.session.traffic.calls.values()) <= 8
 
