@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from multicentre_papers import PAPERS
-
 PAGES = Path(__file__).parents[2] / "docs" / "papers"
 WORDS = ("reached", "NOT reached", "holds", "does NOT hold", "undecided", "too few to judge", "untested")
+PAPERS = sorted(page.stem for page in PAGES.glob("*.md"))
 VERDICT = re.compile(rf"^\* ({'|'.join(WORDS)}): ", re.MULTILINE)
 
 

@@ -142,10 +142,10 @@ def test_orl_reaches_its_level():
 
 
 @pytest.mark.slow
-def test_a_fit_of_20_000_patients_on_landmarks_takes_less_than_60_seconds_and_a_gigabyte_and_a_half():
+def test_a_fit_of_20_000_patients_on_landmarks_takes_less_than_60_seconds():
     """Measured in a separate process, in seconds of the processor, since other tests may use it at the same time."""
     script = """
-import resource, sys, time, warnings
+import time, warnings
 import multicentre as mc
 from multicentre.datasets import simulate_views, split_views
 warnings.simplefilter("ignore")
@@ -154,12 +154,10 @@ began = time.process_time()
 with mc.Federation.in_process(sites, policy=mc.Policy(min_patients=0, relations="listed"), secure_sum=False) as them:
     model = mc.clustering.FedMSGL(10).fit(them)
 assert len(model.labels_) == 20_000
-print(time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+print(time.process_time() - began)
 """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, env=os.environ | threads
     )
-    seconds, gigabytes = map(float, done.stdout.split())
-    assert seconds < 60.0
-    assert gigabytes < 1.5
+    assert float(done.stdout) < 60.0

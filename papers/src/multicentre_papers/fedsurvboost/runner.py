@@ -25,7 +25,7 @@ def reproduce(
     Parameters
     ----------
     quick : bool, default False
-        Run a small version, which takes a few minutes; the full one takes about a quarter of an hour of one processor.
+        Run a small version, which takes a few minutes; the full one takes less than half an hour on one core.
     output : path, optional
         Folder of the results; ``runs/reproduce-fedsurvboost`` by default. Exercises that an interrupted run with an
         equal plan finished there are not repeated; other contents are replaced.
