@@ -18,7 +18,7 @@ from measuring import pin_threads, show, write_json
 from sklearn.exceptions import ConvergenceWarning
 
 import multicentre as mc
-from multicentre.core.rounds import Silence
+from multicentre.core.rounds import Listener
 from multicentre.data import EventTensor
 from multicentre.datasets import simulate_paper_tensor, simulate_planted
 from multicentre.phenotyping import DPFact
@@ -120,7 +120,7 @@ def seconds_a_pass(
     return {name: (least[name, 1 + N_PASSES] - least[name, 1]) / N_PASSES for name in fits}, found
 
 
-class Clock(Silence):
+class Clock(Listener):
     """Notes when rounds end."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from measuring import pin_threads, show, write_json
 
 import multicentre as mc
-from multicentre.core.rounds import Silence
+from multicentre.core.rounds import Listener
 from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.cox.estimator import FedCox
 from multicentre.survival.learners.cohort import fit_cox
@@ -116,7 +116,7 @@ def _lost(n_events: int, n_columns: int, between: float, spread: float, seed: in
 
 def fitted(sites: dict[str, mc.data.SurvivalData], times: str, **options: Any) -> FedCox:
     """Return one unmasked fit where policies ask for nothing."""
-    with mc.Federation.in_process(sites, policy=mc.Policy(**OPEN), secure_sum=False, listener=Silence()) as federation:
+    with mc.Federation.in_process(sites, policy=mc.Policy(**OPEN), secure_sum=False, listener=Listener()) as federation:
         return FedCox(times, **options).fit(federation)
 
 
@@ -156,7 +156,9 @@ def simulate(n_patients: int, n_columns: int, *, days: bool, n_sites: int = N_SI
 
 def fit(what: str, sites: dict[str, mc.data.SurvivalData], times: str, *, secure: bool) -> dict[str, Any]:
     """Return seconds, rounds and memory of one fit."""
-    with mc.Federation.in_process(sites, policy=mc.Policy(**OPEN), secure_sum=secure, listener=Silence()) as federation:
+    with mc.Federation.in_process(
+        sites, policy=mc.Policy(**OPEN), secure_sum=secure, listener=Listener()
+    ) as federation:
         held = memory_mib("VmRSS")
         forget_peak()
         started, worked = time.perf_counter(), time.process_time()

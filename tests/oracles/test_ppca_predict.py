@@ -1,8 +1,6 @@
 """Prediction under Fed-mv-PPCA against scipy's Gaussian, the conditional-Gaussian formula and scikit-learn."""
 
-import functools
 import pickle
-import time
 import warnings
 
 import numpy as np
@@ -20,18 +18,11 @@ from sklearn.utils.estimator_checks import (
 
 import multicentre as mc
 from multicentre.data import MultiViewData
-from multicentre.datasets import simulate_sd, split_scenario
+from multicentre.datasets import simulate_sd
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused
-from multicentre.multiview.ppca.maths.invariant import answer_round, maximise_shared
-from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, change_axes, square_root
-from multicentre.multiview.ppca.maths.moments import reduce_rows
+from multicentre.multiview.ppca.maths.model import LatentLaw, Parameters
 from multicentre.multiview.ppca.maths.predict import impute, posterior_latent, reconstruct, row_log_likelihood
 from multicentre.multiview.ppca.maths.rows import sum_entries
-from multicentre.multiview.ppca.maths.start import (
-    multiply_second_moments,
-    start_from_covariance,
-    sum_first_moments,
-)
 
 
 @pytest.fixture
@@ -188,64 +179,6 @@ def test_what_cannot_be_fitted_is_refused(change, error):
     change(views)
     with pytest.raises(error):
         mc.multiview.FedMvPPCA(2).fit(mc.Federation.in_process({"one": MultiViewData(views)}))
-
-
-def seconds_of(run, times=3):
-    """Least processor time of several runs: other processes of the machine do not count."""
-    measured = []
-    for _ in range(times):
-        began = time.process_time()
-        run()
-        measured.append(time.process_time() - began)
-    return min(measured)
-
-
-@pytest.mark.slow
-def test_thirty_rounds_of_three_sites_take_a_third_of_a_second():
-    sites = split_scenario(simulate_sd(random_state=1), "IID", n_sites=3, random_state=0)
-    layout = Layout(("view_1", "view_2", "view_3"), (15, 8, 10))
-    reduced = [reduce_rows(site.data.stacked(layout.names) / 5, layout) for site in sites.values()]
-    first = start_from_covariance(
-        functools.reduce(lambda a, b: a + b, (sum_first_moments(patterns, layout) for patterns in reduced)),
-        sum(multiply_second_moments(patterns, layout, np.eye(33), np.full((3, 3), 400.0)) for patterns in reduced),
-        layout,
-        5,
-    )
-
-    def run():
-        shared, laws = first, [LatentLaw.standard(5)] * 3
-        for _ in range(30):
-            answers = [
-                answer_round(patterns, layout, shared, law, n_repetitions=5)
-                for patterns, law in zip(reduced, laws, strict=True)
-            ]
-            total = functools.reduce(lambda a, b: a + b, (one for one, _ in answers))
-            shared, gauge = maximise_shared(total, shared, layout)
-            laws = [change_axes(law, gauge.mean, square_root(gauge.covariance)) for _, law in answers]
-
-    assert seconds_of(run) < 0.3
-
-
-@pytest.mark.slow
-def test_a_pooled_fit_of_649_columns_takes_half_a_second():
-    sizes = (216, 76, 64, 6, 240, 47)
-    layout = Layout(tuple(f"view_{k}" for k in range(6)), sizes)
-    X = digits_like(1400, sizes).stacked(layout.names)
-    X = X / X.std()
-
-    def run():
-        patterns = reduce_rows(X, layout)
-        sums = sum_first_moments(patterns, layout)
-        covariance = multiply_second_moments(patterns, layout, np.eye(649), sums.pairs)
-        shared, law = start_from_covariance(sums, covariance, layout, 10), LatentLaw.standard(10)
-        for _ in range(15):
-            answer, law = answer_round(patterns, layout, shared, law, n_repetitions=0)
-            shared, _ = maximise_shared(answer, shared, layout)
-
-    assert seconds_of(run) < 0.5
-
-
-# --- twenty sites with offsets, of which half lack a view ------------------------------------------------------------
 
 
 def offset_sites(seed, offset):
