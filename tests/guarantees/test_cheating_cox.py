@@ -6,13 +6,13 @@ import pytest
 import multicentre as mc
 from multicentre.core.calls import Call, Refused, decode_call, encode_call
 from multicentre.core.site_runtime import SiteRuntime
+from multicentre.data.records import effective_number
 from multicentre.errors import ConfigurationError, DisclosureRefused, MulticentreError, RefusedByPolicy
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
 from multicentre.survival.agreement.messages import Agreed, OfCause
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.site import CoxSite
-from multicentre.survival.kernels.partial_likelihood import effective_number
 
 N_COLUMNS = 3
 BY_TIME = [CoxSite.sum_products, CoxSite.sum_scores, CoxSite.sum_residuals]

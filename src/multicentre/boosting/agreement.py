@@ -102,7 +102,7 @@ class Magnitude:
         return Magnitude(self.usual + other.usual, self.largest + other.largest)
 
     def unit(self, n_records: int, digits: int = DIGITS) -> int:
-        """Return the exponent of a unit in which nine tenths of the values have at least so many binary digits.
+        """Return the exponent of a unit in which nine tenths of the values have at least `digits` binary digits.
 
         They have fewer if the sum over all records could otherwise have more than LARGEST_DIGITS.
 

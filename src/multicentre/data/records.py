@@ -91,6 +91,26 @@ def fewest_alike(rows: NDArray[Any]) -> int:
     return int(np.unique(keys, return_counts=True)[1].min())
 
 
+def effective_number(weights: NDArray[np.float64]) -> float:
+    """Return the effective number of patients of a weighted sum, ``(sum |w|)^2 / sum w^2``; inf if all weights are 0.
+
+    References
+    ----------
+    L. Kish (1965), Survey sampling, Wiley, section 11.7.
+
+    Examples
+    --------
+    >>> effective_number(np.array([2.0, 2.0, -2.0])), effective_number(np.array([1.0, 0.0]))
+    (3.0, 1.0)
+    """
+    sizes = np.abs(weights)
+    largest = float(sizes.max(initial=0.0))
+    if not largest:
+        return float("inf")
+    shares = sizes / largest
+    return float(shares.sum() ** 2 / (shares @ shares))
+
+
 def fewest_different(X: NDArray[np.float64]) -> int:
     """Count the smallest non-empty group of patients who differ from the others in a column.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Protocol, Self, TypeVar, get_args
 
 from multicentre.errors import DataError, SchemaMismatch
 
@@ -25,6 +25,42 @@ class Columned(Protocol):
     @property
     def levels(self) -> tuple[str, ...]:
         """Declared levels of the categories, ``name=level``."""
+
+
+class Classed(Columned, Protocol):
+    """Description of a table with an outcome."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes; empty for a number."""
+
+
+C = TypeVar("C", bound=Classed)
+
+
+def agree_tables(described: Mapping[str, C]) -> C:
+    """Return the description that all sites share: columns, levels and classes.
+
+    Parameters
+    ----------
+    described : mapping of str to description
+        Description of every site, by site name.
+
+    Raises
+    ------
+    SchemaMismatch
+        A site differs from the first.
+    """
+    (first, answer), *others = described.items()
+    for site, other in others:
+        check_columns(f"site {site}", other, first, answer)
+        if other.classes != answer.classes:
+            raise SchemaMismatch(
+                f"classes must be those of {first}, in the same order; got different ones",
+                where=f"site {site}",
+                hint="Declare the same classes at every site.",
+            )
+    return answer
 
 
 def check_columns(site: str, data: Columned, first: str, expected: Columned) -> None:

@@ -274,25 +274,6 @@ def log_likelihood(family: Family, deviance: float, constant: float, n_patients:
     return constant - 0.5 * deviance
 
 
-def effective_number(weights: Floats) -> float:
-    """Return the effective number of patients of a weighted sum, ``(sum w)^2 / sum w^2``; inf if all weights are 0.
-
-    References
-    ----------
-    L. Kish (1965), Survey sampling, section 11.7.
-
-    Examples
-    --------
-    >>> effective_number(np.array([2.0, 2.0])), effective_number(np.array([1.0, 0.0]))
-    (2.0, 1.0)
-    """
-    largest = float(np.abs(weights).max(initial=0.0))
-    if not largest:
-        return float("inf")
-    shares = np.abs(weights) / largest
-    return float(shares.sum() ** 2 / (shares @ shares))
-
-
 def dependent_columns(information: Floats, tol: float = DEPENDENT) -> NDArray[np.bool_]:
     """Flag the columns that are combinations of others, shape (p,), by the eigenvectors of their correlations.
 

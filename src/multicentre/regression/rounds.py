@@ -32,9 +32,9 @@ from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
-from multicentre.data.schema import check_columns
+from multicentre.data.schema import agree_tables
 from multicentre.data.tabular import indicators_of
-from multicentre.errors import DataError, SchemaMismatch
+from multicentre.errors import DataError
 from multicentre.regression import messages
 from multicentre.regression.maths import (
     DEPENDENT,
@@ -49,6 +49,9 @@ from multicentre.regression.site import STEEPEST, RegressionSite
 Floats = NDArray[np.float64]
 # Relative rise of the deviance that is treated as rounding error of the sums and does not halve the step.
 NOISE = 1e-9
+# Masked sums are rounded to 4e-8 (TOTAL in messages.py) and added over at most some tens of sites: a sum of outcomes up
+# to this counts as 0.
+SUM_ROUNDING = 1e-5
 # Gain of the log-likelihood per patient below which it counts as unchanged, and the smallest entry of a step that
 # cannot be rounding. Near a maximum, a step of 0.05 gains more, unless predicted probabilities are below a
 # ten-thousandth. A larger step without a gain is a sign of separation.
@@ -112,18 +115,21 @@ class Fit:
 
 def agree(session: Session, model: messages.Model, missing: Missing) -> tuple[Agreed, MissingValues]:
     """Agree on columns, means and scales."""
-    described = session.once("described", messages.Described, lambda: _describe(session))
+    described = session.once(
+        "described", messages.Described, lambda: agree_tables(session.ask(RegressionSite.describe, Nothing()))
+    )
     gaps = handle_missing(session, RegressionSite, described.columns, described.levels, missing)
     columns = (*described.columns, *(indicators_of(gaps.incomplete_columns) if missing == "indicator" else ()))
     totals = session.once("totals", messages.Totals, lambda: session.sum(RegressionSite.sum_columns, model))
     covariates = tuple(name for name in columns if name not in (model.offset, model.weights, model.cluster))
-    if model.family == "binomial" and not 0 < totals.outcome < totals.weight:
+    if model.family == "binomial" and not SUM_ROUNDING < totals.outcome < totals.weight - SUM_ROUNDING:
+        only = described.classes[int(totals.outcome > SUM_ROUNDING)]
         raise DataError(
-            f"there must be patients of both classes; got only {described.classes[int(totals.outcome > 0)]!r}",
+            f"there must be patients of both classes; got only {only!r}",
             where="y",
             hint="Check the outcome, and the order of the classes.",
         )
-    if totals.outcome == 0 and model.family == "poisson":
+    if totals.outcome <= SUM_ROUNDING and model.family == "poisson":
         raise DataError("at least one outcome must be above 0; got none", where="y", hint="Check the outcome.")
     fields = {name: getattr(model, name) for name in messages.Model.declarations()}
     centre = messages.Centre(**fields, centre=totals.total / totals.present, mean=totals.outcome / totals.weight)
@@ -144,20 +150,6 @@ def agree(session: Session, model: messages.Model, missing: Missing) -> tuple[Ag
         raise DataError("outcomes must vary; got the same for all patients", where="y", hint="Check the outcome.")
     agreed = Agreed(columns, covariates, described.classes, described.levels, totals, moments, centre, spread, scale)
     return agreed, gaps
-
-
-def _describe(session: Session) -> messages.Described:
-    described = session.ask(RegressionSite.describe, Nothing())
-    (first, answer), *others = described.items()
-    for site, other in others:
-        check_columns(f"site {site}", other, first, answer)
-        if other.classes != answer.classes:
-            raise SchemaMismatch(
-                f"classes must be those of {first}, in the same order; got different ones",
-                where=f"site {site}",
-                hint="Declare the same classes at every site.",
-            )
-    return answer
 
 
 def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = False) -> Fit:

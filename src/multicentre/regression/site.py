@@ -19,7 +19,7 @@ from scipy.special import xlogy
 from multicentre.core.messages import Length, Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.data.missing.values import Missing, TabularPart
-from multicentre.data.records import fewest_different
+from multicentre.data.records import effective_number, fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 from multicentre.regression import messages
@@ -29,7 +29,6 @@ from multicentre.regression.maths import (
     Link,
     Terms,
     derive,
-    effective_number,
     patient_terms,
     predicted_mean,
     saturated,

@@ -83,9 +83,17 @@ def test_dependent_covariates_are_named(secure):
         FedLogisticRegression().fit(federate(dependent, secure=secure))
 
 
-def test_a_constant_covariate_is_named():
-    with pytest.raises(DataError, match=r"must vary.*extra"):
-        FedLogisticRegression().fit(federate(with_column(patients(), np.full(N, 3.0))))
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+def test_a_constant_covariate_is_named(secure):
+    with pytest.raises(DataError, match=r"(must vary|must be independent).*extra"):
+        FedLogisticRegression().fit(federate(with_column(patients(), np.full(N, 3.0)), secure=secure))
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+def test_patients_of_one_class_only_are_refused(secure):
+    data = patients()
+    with pytest.raises(DataError, match="patients of both classes; got only '0'"):
+        FedLogisticRegression().fit(federate(data.with_arrays(y=np.zeros_like(data.y)), secure=secure))
 
 
 def test_rounds_that_end_early_are_marked():

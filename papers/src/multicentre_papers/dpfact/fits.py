@@ -14,11 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
 from multicentre.data import EventTensor
-from multicentre.errors import NoiseWarning
+from multicentre.errors import NoiseWarning, SeparationWarning
 from multicentre.federation import Federation
 from multicentre.phenotyping.dpfact import DPFact
 from multicentre.phenotyping.fitted.model import MaskedLossWarning, PhenotypeModel, rank_outcome
-from multicentre.phenotyping.outcome import SeparationWarning
 from multicentre.privacy.policy import Policy
 from multicentre_papers.baselines.trip import TRIP
 from multicentre_papers.dpfact import published

@@ -62,7 +62,7 @@ PAPER = Paper(
     citation="Ma, Zhang, Lou, Ho, Xiong and Jiang, CIKM 2019",
     title="# DPFact: figures and tables of Ma et al. (CIKM 2019), on other data",
     preamble=(
-        "Published figures are of data that may not be passed on (MIMIC-III) or are not told apart (samples of "
+        "Published figures are of data that may not be passed on (MIMIC-III) or are not identified (samples of "
         "DE-SynPUF): compare orderings, not values. Mean ± standard deviation over seeds. Times and rounds are this "
         "run's."
     ),

@@ -91,11 +91,11 @@ def test_every_method_has_its_row(result):
 
 
 def test_the_summary_holds_the_published_figures_and_the_claims(result):
-    told = json.loads((result.folder / "summary.json").read_text(encoding="utf-8"))
-    assert told["published"]["tables_1_and_2"][4]["concordance"]["METABRIC"] == [0.646, 0.653, 0.656]
-    claims = [claim["claim"] for claims in told["claims"].values() for claim in claims]
+    summary = json.loads((result.folder / "summary.json").read_text(encoding="utf-8"))
+    assert summary["published"]["tables_1_and_2"][4]["concordance"]["METABRIC"] == [0.646, 0.653, 0.656]
+    claims = [claim["claim"] for claims in summary["claims"].values() for claim in claims]
     assert sum("metabric, 2 sites" in claim for claim in claims) == 2
-    untested = [claim for claims in told["claims"].values() for claim in claims if claim["n_repetitions"] == 0]
+    untested = [claim for claims in summary["claims"].values() for claim in claims if claim["n_repetitions"] == 0]
     assert len(untested) == len(claims), "without real data no claim is judged, and none is absent"
 
 

@@ -41,8 +41,8 @@ from multicentre.core.messages import Message, Nothing, array
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.categories import families
-from multicentre.data.schema import check_columns
-from multicentre.errors import ConfigurationError, SchemaMismatch
+from multicentre.data.schema import agree_tables
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
@@ -171,7 +171,9 @@ class Describe(FederatedEstimator):
         return frozenset(steps | {"count_below"} if self.quartiles else steps)
 
     def _fit(self, session: Session) -> None:
-        described = session.once("described", Described, lambda: _describe(session))
+        described = session.once(
+            "described", Described, lambda: agree_tables(session.ask(DescribeSite.describe, Nothing()))
+        )
         self.groups_ = groups = self._plan(described)
         self.counts_ = counts = session.once("counts", Counts, lambda: session.sum(DescribeSite.count_groups, groups))
         fields = {name: getattr(groups, name) for name in Groups.declarations()}
@@ -427,20 +429,6 @@ class Describe(FederatedEstimator):
 
     def _blank(self, n: int) -> list[str]:
         return [""] * n if self.group_names_ else []
-
-
-def _describe(session: Session) -> Described:
-    described = session.ask(DescribeSite.describe, Nothing())
-    (first, answer), *others = described.items()
-    for site, other in others:
-        check_columns(f"site {site}", other, first, answer)
-        if other.classes != answer.classes:
-            raise SchemaMismatch(
-                f"classes must be those of {first}, in the same order; got different ones",
-                where=f"site {site}",
-                hint="Declare the same classes at every site.",
-            )
-    return answer
 
 
 def _digits(deviation: float) -> int:

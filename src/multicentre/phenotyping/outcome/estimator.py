@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.session import Answers, Session
 from multicentre.core.steps import Acknowledgement, SitePart
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, SeparationWarning
 from multicentre.estimator.parameters import SEED, Flag, Integer, ParameterRanges, Real
 from multicentre.phenotyping.outcome import messages
 from multicentre.phenotyping.outcome import rounds as loops
@@ -29,10 +29,6 @@ EXPLAINED_BY_SEPARATION = 0.9
 LARGEST_COEFFICIENT = 10.0
 # Distance of a share from whole tenths that floating-point arithmetic can cause, such as 0.1 + 0.2.
 ROUNDING = 1e-9
-
-
-class SeparationWarning(UserWarning):
-    """Phenotypes separate the outcomes almost without error; only the ridge bounds the coefficients."""
 
 
 def warn_of_fit(fit: Fit, plan: Plan) -> None:

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.survival import SurvivalData
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, SeparationWarning
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -48,10 +48,6 @@ from multicentre.survival.kernels.risk_sets import Ties
 # lost 0.009, 0.007, 0.003 and -0.003 of concordance at 3, 5, 10 and 20 events per site, mean of 8 simulated scenarios,
 # and at most 0.018, 0.020, 0.017 and 0.003 (python benchmarks/fed_cox.py small). From 10 on, either may be better.
 FEW_EVENTS = 10
-
-
-class SeparationWarning(UserWarning):
-    """The likelihood rises without bound as a coefficient grows: a column separates patients with early events."""
 
 
 def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
+from multicentre.data.records import effective_number
 from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.cox import messages
@@ -42,7 +43,6 @@ from multicentre.survival.kernels.partial_likelihood import (
     Likelihood,
     Maximum,
     Terms,
-    effective_number,
     fewest_at_risk,
     hazard_ratios,
     is_dominated,

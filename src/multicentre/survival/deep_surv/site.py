@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, Message, array, count, number, text
 from multicentre.core.steps import Acknowledgement, Release, step
-from multicentre.data.records import BEHIND_AN_UPDATE
+from multicentre.data.records import BEHIND_AN_UPDATE, effective_number
 from multicentre.errors import ConfigurationError, NotConverged
 from multicentre.survival.agreement.messages import PATIENTS, Agreed
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.fitted_models.network import count_parameters, log_hazard_ratio
-from multicentre.survival.kernels.partial_likelihood import effective_number
 from multicentre.survival.learners.cohort import Cohort
 from multicentre.survival.learners.networks import NetworkSettings, Training, one_thread, require_torch
 

@@ -314,25 +314,6 @@ ROUNDING = 1e-6
 DOMINANT = 0.5
 
 
-def effective_number(weights: Floats) -> float:
-    """Return the effective number of patients of a weighted sum, (sum w)^2 / sum w^2; inf without weights.
-
-    References
-    ----------
-    L. Kish (1965), Survey Sampling, Wiley, section 11.7.
-
-    Examples
-    --------
-    >>> effective_number(np.array([2.0, 2.0, 2.0])), effective_number(np.array([1.0, 0.0]))
-    (3.0, 1.0)
-    """
-    largest = float(np.abs(weights).max(initial=0.0))
-    if not largest:
-        return float("inf")
-    shares = weights / largest
-    return float(shares.sum() ** 2 / (shares @ shares))
-
-
 def fewest_at_risk(patients: RiskSets, theta: Floats) -> float:
     """Return the smallest effective number of patients of a sum over those at risk; inf without patients.
 

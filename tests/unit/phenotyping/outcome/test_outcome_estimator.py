@@ -10,10 +10,10 @@ from sklearn.exceptions import ConvergenceWarning
 import multicentre as mc
 from multicentre.data import EventTensor
 from multicentre.datasets.simulated_events import simulate_planted
-from multicentre.errors import ConfigurationError, DataError, DisclosureRefused
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, SeparationWarning
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import fit_memberships
-from multicentre.phenotyping.outcome import PhenotypeFactors, PhenotypeOutcome, SeparationWarning
+from multicentre.phenotyping.outcome import PhenotypeFactors, PhenotypeOutcome
 from multicentre.phenotyping.outcome.messages import Among, Prepare
 from multicentre.phenotyping.outcome.phenotypes import refit_memberships
 from multicentre.phenotyping.outcome.site import OutcomeSite

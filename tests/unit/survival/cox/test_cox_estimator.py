@@ -6,9 +6,9 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError, SeparationWarning
 from multicentre.estimator.figures import Forest, Table, read_figure
-from multicentre.survival.cox.estimator import FedCox, SeparationWarning
+from multicentre.survival.cox.estimator import FedCox
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)
 TIMES = ["stratified", "grid", "exact"]

@@ -45,7 +45,7 @@ def n_fits(plan: Plan) -> int:
 
 
 def _samples(plan: Plan) -> tuple[str, ...]:
-    """Return the data sets without the leaking columns of SUPPORT, which have an exercise of their own."""
+    """Return the data sets without SUPPORT with its leaking columns, which a separate exercise covers."""
     return tuple(sample for sample in plan.samples if sample != "support-leaky")
 
 
