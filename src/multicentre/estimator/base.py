@@ -29,6 +29,7 @@ from multicentre.errors import ConfigurationError, IntegrityError, MulticentreEr
 from multicentre.estimator.docstrings import complete_documentation
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import ParameterRanges, check_parameters
+from multicentre.estimator.presentation import Presented
 from multicentre.estimator.registry import METHODS, import_class, packages
 from multicentre.estimator.saved import Arrays, SavedAttributes, pack_attributes, unpack_attributes
 from multicentre.privacy.card import DisclosureCard, disclosure_card
@@ -63,7 +64,7 @@ class Metric:
     meaning: str
 
 
-class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
+class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
     """Base of the package's estimators.
 
     A subclass names its site part, declares the ranges of its parameters and the attributes that a saved model holds,

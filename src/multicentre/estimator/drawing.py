@@ -1,0 +1,179 @@
+"""Drawing of a figure's plain values on matplotlib axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.errors import ConfigurationError
+from multicentre.estimator.figures import Bars, Curves, Figure, Forest, HeatMap, Lines, Points
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+# Width of a figure, and heights of its frame and of a row, in inches.
+WIDTH, FRAME, ROW, HEIGHT = 7.0, 1.0, 0.25, 3.6
+# Markers of centres and dashes of curves, so that colour is never the only difference.
+MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
+
+
+def draw(figure: Figure, ax: Axes | None = None) -> Axes:
+    """Draw a figure on axes.
+
+    Parameters
+    ----------
+    figure : Figure
+        Any kind but a table.
+    ax : matplotlib Axes, optional
+        Axes to draw on; those of a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ConfigurationError
+        The figure is a table.
+
+    Examples
+    --------
+    >>> figure = Bars("Importance", "", "model", "share", ["age", "dose"], {"share": [0.7, 0.3]}, {})
+    >>> draw(figure).get_xlabel()
+    'share'
+    """
+    drawer = _DRAWERS.get(type(figure))
+    if drawer is None:
+        raise ConfigurationError(
+            f"figure must be of a kind that can be drawn; got {type(figure).__name__}", where=figure.title
+        )
+    axes = new_axes(figure) if ax is None else ax
+    drawer(figure, axes)
+    axes.set_title(figure.title)
+    return axes
+
+
+def can_draw(figure: Figure) -> bool:
+    """Return whether :func:`draw` accepts a figure."""
+    return type(figure) in _DRAWERS
+
+
+def new_axes(figure: Figure) -> Axes:
+    """Return the axes of a new matplotlib figure."""
+    from matplotlib.figure import Figure as Canvas
+
+    return Canvas(figsize=size_of(figure), layout="constrained").subplots()
+
+
+def size_of(figure: Figure) -> tuple[float, float]:
+    """Return the width and height of a drawing in inches, as high as its rows require."""
+    rows = _n_rows(figure)
+    return WIDTH, HEIGHT if rows is None else FRAME + ROW * max(rows, 3)
+
+
+def _n_rows(figure: Figure) -> int | None:
+    if isinstance(figure, Bars):
+        return len(figure.categories) * max(1, len(figure.series))
+    return len(figure.rows) if isinstance(figure, Forest | HeatMap) else None
+
+
+def _numbers(values: Sequence[float | None]) -> Floats:
+    return np.array(values, dtype=np.float64)
+
+
+def _draw_forest(figure: Forest, axes: Axes) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+    values, lower, upper = (_numbers(each) for each in (figure.estimates, figure.lower, figure.upper))
+    places = np.arange(len(values))
+    n_single = len(values) - figure.n_pooled
+    for rows, marker in ((places[:n_single], "s"), (places[n_single:], "D")):
+        axes.hlines(rows, lower[rows], upper[rows], color="0.3", linewidth=1)
+        axes.plot(values[rows], rows, marker, markersize=5)
+    axes.axvline(figure.reference, color="0.5", linewidth=1, linestyle="--")
+    finite = np.concatenate([values, lower, upper])
+    if figure.reference > 0 and (finite[np.isfinite(finite)] > 0).all():
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    _name_rows(axes, figure.rows)
+    axes.set_xlabel(figure.x_label)
+
+
+def _draw_curves(figure: Curves, axes: Axes) -> None:
+    style, between = ("steps-post", "post") if figure.steps else ("default", None)
+    for place, band in enumerate(figure.bands):
+        x = _numbers(band.x)
+        (line,) = axes.plot(x, _numbers(band.y), DASHES[place % len(DASHES)], drawstyle=style, label=band.name)
+        limits: dict[str, Any] = {"step": between, "alpha": 0.16, "linewidth": 0, "color": line.get_color()}
+        axes.fill_between(x, _numbers(band.lower), _numbers(band.upper), **limits)
+    axes.set_ylim(0.0, 1.02)
+    axes.set_xlim(left=0.0)
+    _name_axes(axes, figure.x_label, figure.y_label, len(figure.bands))
+
+
+def _draw_lines(figure: Lines, axes: Axes) -> None:
+    for place, (name, values) in enumerate(figure.series.items()):
+        axes.plot(_numbers(figure.x), _numbers(values), DASHES[place % len(DASHES)], label=name)
+    for name, position in figure.marks.items():
+        axes.axvline(position, color="0.4", linewidth=1, linestyle=":", label=f"{name} ({position:g})")
+    _name_axes(axes, figure.x_label, figure.y_label, len(figure.series) + len(figure.marks))
+
+
+def _draw_points(figure: Points, axes: Axes) -> None:
+    centres = list(dict.fromkeys(cloud.centre for cloud in figure.clouds))
+    groups = list(dict.fromkeys(cloud.group for cloud in figure.clouds))
+    for cloud in figure.clouds:
+        marker = MARKERS[centres.index(cloud.centre) % len(MARKERS)]
+        colour = f"C{(groups if len(groups) > 1 else centres).index(cloud.group if len(groups) > 1 else cloud.centre)}"
+        name = ", ".join(part for part in (cloud.centre, cloud.group) if part)
+        axes.plot(_numbers(cloud.x), _numbers(cloud.y), marker, color=colour, markersize=4, label=name)
+    _name_axes(axes, figure.x_label, figure.y_label, len(figure.clouds))
+
+
+def _draw_bars(figure: Bars, axes: Axes) -> None:
+    count = max(1, len(figure.series))
+    thickness = 0.8 / count
+    for place, (name, values) in enumerate(figure.series.items()):
+        y = np.arange(len(figure.categories)) + (place - (count - 1) / 2) * thickness
+        spread = _numbers(figure.spread[name]) if name in figure.spread else None
+        axes.barh(y, _numbers(values), thickness * 0.9, xerr=spread, label=name)
+    _name_rows(axes, figure.categories)
+    _name_axes(axes, figure.y_label, "", count)
+
+
+def _draw_heat_map(figure: HeatMap, axes: Axes) -> None:
+    values = np.array([_numbers(row) for row in figure.values]).reshape(len(figure.rows), len(figure.columns))
+    colours = "RdBu_r" if figure.low < 0 < figure.high else "Blues"
+    mesh = axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, vmin=figure.low, vmax=figure.high)
+    axes.set_yticks(np.arange(len(figure.rows)) + 0.5, list(figure.rows))
+    axes.set_xticks(np.arange(len(figure.columns)) + 0.5, list(figure.columns), rotation=90)
+    axes.invert_yaxis()
+    axes.figure.colorbar(mesh, ax=axes, label=figure.unit)
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(np.arange(len(names)), list(names))
+    axes.set_ylim(len(names) - 0.4, -0.6)
+
+
+def _name_axes(axes: Axes, x_label: str, y_label: str, n_named: int) -> None:
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    if n_named > 1:
+        axes.legend(fontsize="small")
+
+
+_DRAWERS: dict[type[Figure], Callable[[Any, Axes], None]] = {
+    Forest: _draw_forest,
+    Curves: _draw_curves,
+    Lines: _draw_lines,
+    Points: _draw_points,
+    Bars: _draw_bars,
+    HeatMap: _draw_heat_map,
+}

@@ -1,0 +1,141 @@
+"""Results of a fitted model as a table, a sentence and a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multicentre.estimator.figures import Bars, Figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+# Largest number of bars in a picture and of values in a sentence, so that both remain legible.
+MOST_BARS, MOST_VALUES = 20, 4
+
+
+class Presented:
+    """Mixin of fitted models whose results are presented by the command line, the report and notebooks."""
+
+    def summary(self) -> pd.DataFrame:
+        """Return the results of the fit as a frame."""
+        raise NotImplementedError
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the main table of the fitted model, with labelled columns."""
+        import pandas as pd
+
+        return pd.DataFrame(self.summary())
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the tables that a run writes to ``results/<name>.csv``, by name; the first is the main result."""
+        return {"result": self.to_frame()}
+
+    def answer(self) -> str:
+        """Return the result of the fit in one or two sentences, with its interval where there is one."""
+        values = number_column(self.to_frame()).head(MOST_VALUES)
+        listed = "; ".join(f"{name} {number_text(value)}" for name, value in values.items())
+        return f"{type(self).__name__}: {listed}." if listed else f"{type(self).__name__}: see the table."
+
+    def main_figure(self) -> Figure:
+        """Return the picture of :meth:`plot` as plain values."""
+        values = number_column(self.to_frame()).head(MOST_BARS)
+        title = type(self).__name__
+        caption = f"The first {MOST_BARS} rows at most of the table of results."
+        series = {str(values.name): [float(value) for value in values]}
+        return Bars(title, caption, "model", str(values.name), [str(name) for name in values.index], series, {})
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the main picture of the fitted model.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Axes to draw on; those of a new figure by default.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        NotFittedError
+            The model was not fitted.
+        """
+        from multicentre.estimator.drawing import draw, size_of
+
+        figure = self.main_figure()
+        if ax is None:
+            import matplotlib.pyplot as plt  # its figures are shown in notebooks
+
+            ax = plt.figure(figsize=size_of(figure), layout="constrained").subplots()
+        return draw(figure, ax)
+
+
+def number_column(frame: pd.DataFrame) -> pd.Series[Any]:
+    """Return the finite numbers of the first column that has some, with the labels of their rows.
+
+    The labels are the index, or the first column of texts if the index only numbers the rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> number_column(pd.DataFrame({"feature": ["age", "dose"], "share": [0.75, 0.25]})).to_dict()
+    {'age': 0.75, 'dose': 0.25}
+    """
+    import pandas as pd
+
+    is_text = [not pd.api.types.is_numeric_dtype(column) for _, column in frame.items()]
+    labels = [" ".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in frame.index]
+    skipped = None
+    if isinstance(frame.index, pd.RangeIndex) and frame.index.name is None and any(is_text):
+        skipped = frame.columns[is_text.index(True)]
+        labels = [str(one) for one in frame[skipped]]
+    for name, column in frame.items():
+        numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+        if name != skipped and np.isfinite(numbers).any():
+            finite = np.isfinite(numbers)
+            names = [label for label, is_finite in zip(labels, finite.tolist(), strict=True) if is_finite]
+            return pd.Series(numbers[finite], index=names, name=name)
+    return pd.Series(dtype=np.float64, name="value")
+
+
+def number_text(value: float) -> str:
+    """Return a number with three significant digits, whole numbers in full.
+
+    Examples
+    --------
+    >>> number_text(1234.0), number_text(0.012345), number_text(1.5), number_text(float("nan"))
+    ('1,234', '0.0123', '1.5', 'not estimated')
+    """
+    if not np.isfinite(value):
+        return "not estimated" if np.isnan(value) else f"{value:g}"
+    whole = float(value).is_integer() or abs(value) >= 1000
+    return f"{value:,.0f}" if whole else f"{value:.3g}"
+
+
+def interval_text(value: float, lower: float, upper: float, level: float) -> str:
+    """Return an estimate with its interval.
+
+    Examples
+    --------
+    >>> interval_text(1.42, 1.31, 1.54, 0.95)
+    '1.42 (95 % interval 1.31 to 1.54)'
+    """
+    ends = f"{100 * level:g} % interval {number_text(lower)} to {number_text(upper)}"
+    return f"{number_text(value)} ({ends})" if np.isfinite([lower, upper]).any() else number_text(value)
+
+
+def p_text(p_value: float) -> str:
+    """Return a p-value as journals print it.
+
+    Examples
+    --------
+    >>> p_text(0.0342), p_text(0.00001), p_text(float("nan"))
+    ('p = 0.034', 'p < 0.001', 'no p-value')
+    """
+    if np.isnan(p_value):
+        return "no p-value"
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
