@@ -30,6 +30,7 @@ from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Bars, Figure, Lines
 from multicentre.estimator.parameters import ParameterRanges
+from multicentre.estimator.presentation import MOST_BARS, number_text
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 
 if TYPE_CHECKING:
@@ -283,6 +284,28 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         for column in np.argsort(-importances, kind="stable")[:N_SUMMARISED]:
             rows[f"importance of {self.feature_names_in_[column]}"] = float(importances[column])
         return with_note(pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object), self._remarks())
+
+    def answer(self) -> str:
+        """Return the last losses of the model, and the column with the largest importance."""
+        check_is_fitted(self, "ensemble_")
+        last = self.best_iteration_ - self.n_initial_rounds_
+        losses = [
+            f"{metric} on {records} {number_text(float(values[last]))}"
+            for records, by_metric in self.evals_result_.items()
+            for metric, values in by_metric.items()
+        ]
+        largest = int(np.argmax(self.feature_importances_))
+        share = number_text(float(self.feature_importances_[largest]))
+        listed = "; ".join(losses)
+        return f"{listed[:1].upper()}{listed[1:]}. Largest importance: {self.feature_names_in_[largest]} ({share})."
+
+    def main_figure(self) -> Figure:
+        """Return the largest importances."""
+        order = np.argsort(-self.feature_importances_, kind="stable")[:MOST_BARS].tolist()
+        shares = {"share of gain": [float(self.feature_importances_[place]) for place in order]}
+        names = [self.feature_names_in_[place] for place in order]
+        caption = "Mean gain of the splits of each column, as shares of their sum."
+        return Bars("Importance of the columns", caption, "model", "share of gain", names, shares, {})
 
     @property
     def feature_importances_(self) -> Floats:

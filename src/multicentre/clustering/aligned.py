@@ -16,6 +16,7 @@ from multicentre.core.steps import SitePart
 from multicentre.data.identifiers import Identified
 from multicentre.errors import DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.figures import Bars, Figure
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.linkage.alignment import Alignment, align, find_places
 from multicentre.linkage.alignment.site import AlignmentPart
@@ -35,6 +36,10 @@ CLUSTERING_METRICS: Mapping[str, Metric] = {
     "nmi_arithmetic": Metric("NMI (mean)", "higher", "", "The same over the mean of both entropies"),
     "ari": Metric("Adjusted Rand", "higher", "", "Pairs that clusters and groups agree on, beyond chance"),
 }
+
+
+# Smallest cluster whose size is shown, the default minimum of a site's policy.
+LEAST_SHOWN = 10
 
 
 class AlignedClusterer(FederatedEstimator):
@@ -225,6 +230,26 @@ class AlignedClusterer(FederatedEstimator):
         clusters, sizes = np.unique(self.labels_[self.labels_ >= 0], return_counts=True)
         index = pd.Index(clusters, name="cluster")
         return pd.DataFrame({"n_patients": sizes, "share": sizes / len(self.labels_)}, index=index)
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the sizes of the clusters; counts from 1 to 9 are left out."""
+        frame = self.to_frame()
+        is_small = frame["n_patients"] < LEAST_SHOWN
+        return {"clusters": frame.astype(float).mask(is_small, axis=0)}
+
+    def answer(self) -> str:
+        """Return the number of clusters, patients and the sizes."""
+        sizes = self.to_frame()["n_patients"].tolist()
+        listed = ", ".join(f"fewer than {LEAST_SHOWN}" if size < LEAST_SHOWN else f"{size:,}" for size in sizes)
+        return f"{len(sizes)} clusters of {len(self.labels_):,} patients: {listed}."
+
+    def main_figure(self) -> Figure:
+        """Return the sizes of the clusters; those of fewer than 10 patients are left out."""
+        sizes = self.to_frame()["n_patients"]
+        sizes = sizes[sizes >= LEAST_SHOWN]
+        series = {"patients": [float(size) for size in sizes]}
+        names = [f"cluster {name}" for name in sizes.index]
+        return Bars("Sizes of the clusters", "Patients of each cluster.", "model", "patients", names, series, {})
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,12 +109,12 @@ def number_text(value: float) -> str:
     Examples
     --------
     >>> number_text(1234.0), number_text(0.012345), number_text(1.5), number_text(float("nan"))
-    ('1,234', '0.0123', '1.5', 'not estimated')
+    ('1,234', '0.0123', '1.50', 'not estimated')
     """
     if not np.isfinite(value):
         return "not estimated" if np.isnan(value) else f"{value:g}"
     whole = float(value).is_integer() or abs(value) >= 1000
-    return f"{value:,.0f}" if whole else f"{value:.3g}"
+    return f"{value:,.0f}" if whole else f"{value:#.3g}".rstrip(".")
 
 
 def interval_text(value: float, lower: float, upper: float, level: float) -> str:
@@ -126,6 +127,39 @@ def interval_text(value: float, lower: float, upper: float, level: float) -> str
     """
     ends = f"{100 * level:g} % interval {number_text(lower)} to {number_text(upper)}"
     return f"{number_text(value)} ({ends})" if np.isfinite([lower, upper]).any() else number_text(value)
+
+
+def effect_text(label: str, row: tuple[str, float, float, float], p_value: float, level: float, n_others: int) -> str:
+    """Return the first effect of a model in one sentence.
+
+    Parameters
+    ----------
+    label : str
+        Name of the effect, for example "odds ratio".
+    row : tuple of str and three floats
+        Column, estimate, and limits of its interval.
+    p_value, level : float
+    n_others : int
+        Number of other columns in the model.
+
+    Examples
+    --------
+    >>> effect_text("hazard ratio", ("age", 1.42, 1.31, 1.54), 0.0001, 0.95, 2)
+    'Hazard ratio of age: 1.42 (95 % interval 1.31 to 1.54), p < 0.001, adjusted for 2 other columns.'
+    """
+    name, value, lower, upper = row
+    adjusted = f", adjusted for {n_others} other column{'s' if n_others > 1 else ''}" if n_others else ""
+    estimate = interval_text(value, lower, upper, level)
+    sentence = f"{label.replace('_', ' ')} of {name}: {estimate}, {p_text(p_value)}{adjusted}."
+    return sentence[0].upper() + sentence[1:]
+
+
+def tests_frame(tests: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a row per test of a model: statistic, degrees of freedom and p-value."""
+    import pandas as pd
+
+    rows = [[test.statistic, test.degrees_of_freedom, test.p_value] for test in tests.values()]
+    return pd.DataFrame(rows, index=pd.Index(list(tests), name="test"), columns=["statistic", "df", "p_value"])
 
 
 def p_text(p_value: float) -> str:

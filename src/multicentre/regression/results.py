@@ -18,6 +18,7 @@ from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.parameters import OneOf, check_parameters
+from multicentre.estimator.presentation import effect_text, tests_frame
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 from multicentre.regression import messages
 from multicentre.regression.linear_model import LinearModel
@@ -207,6 +208,26 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
         aic = f", AIC {self.aic_:.6g}" if np.isfinite(self.aic_) else ""
         remark = f"{self._family}, link {self._link}; {self.n_patients_} patients; {fit}{aic}."
         return with_note(self.to_frame(), self._remarks(), remark=remark)
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the coefficients, and the tests of all of them together."""
+        return {"coefficients": self.to_frame()} | ({"tests": tests_frame(self.tests_)} if self.tests_ else {})
+
+    def answer(self) -> str:
+        """Return the effect of the first covariate, with its interval and p-value."""
+        frame = self.to_frame()
+        effects = frame.drop(index=INTERCEPT) if len(frame) > 1 else frame
+        ratio = RATIOS.get(self._link, "")
+        label, columns = (ratio, [ratio, f"{ratio}_lower", f"{ratio}_upper"]) if ratio else ("", [])
+        estimate, lower, upper = effects.iloc[0][columns or ["coefficient", "lower", "upper"]]
+        row = (str(effects.index[0]), float(estimate), float(lower), float(upper))
+        p_value = float(effects["p_value"].iloc[0])
+        return effect_text(label or "coefficient", row, p_value, self.confidence_level, len(effects) - 1)
+
+    def main_figure(self) -> Figure:
+        """Return the forest plot, per standard deviation of each covariate."""
+        check_is_fitted(self, "model_")
+        return self._forest(f"{100 * self.confidence_level:g} % intervals")
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predicted mean of each patient; of two classes, the probability of the second.

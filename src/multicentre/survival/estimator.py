@@ -16,7 +16,9 @@ from multicentre.data.survival import SurvivalData
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import add_indicators
 from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.figures import Figure, Lines
 from multicentre.estimator.parameters import OneOf, check_parameters
+from multicentre.estimator.presentation import number_text
 from multicentre.estimator.saved import Arrays, SavedAttributes, saved_message
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree
@@ -200,6 +202,25 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         sizes = {"patients": round(self.agreed_.n_patients), "events": round(self.agreed_.n_events)}
         rounds = {"rounds": self.n_iter_} if self.n_iter_ else {}
         return summarise({**sizes, **rounds, **self._results()}, self._remarks())
+
+    def answer(self) -> str:
+        """Return the size of the fit, and the predicted survival of a patient with mean values at the horizon."""
+        check_is_fitted(self, "model_")
+        horizon = f"{number_text(float(self.times_[-1]))} {self.agreed_.unit}".strip()
+        sizes = f"{self.agreed_.n_patients:,.0f} patients with {self.agreed_.n_events:,.0f} events"
+        survival = number_text(float(self._mean_curve()[-1]))
+        return f"Fitted to {sizes}. Predicted survival at {horizon} with the mean of every column: {survival}."
+
+    def main_figure(self) -> Figure:
+        """Return the predicted survival of a patient with the mean of every column."""
+        check_is_fitted(self, "model_")
+        curve = {"mean of every column": [1.0, *self._mean_curve().tolist()]}
+        label = f"time ({self.agreed_.unit})" if self.agreed_.unit else "time"
+        caption = "Survival that the model predicts for a patient with the mean of every column."
+        return Lines("Predicted survival", caption, "model", label, "survival", [0.0, *self.times_.tolist()], curve, {})
+
+    def _mean_curve(self) -> Floats:
+        return np.asarray(self.model_.survival(self.agreed_.centre[None, :])[0], dtype=np.float64)
 
     def _results(self) -> dict[str, Any]:
         """Return the results of a summary by label; a subclass adds its own."""

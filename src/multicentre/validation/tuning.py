@@ -20,8 +20,9 @@ from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.estimator.figures import Figure
+from multicentre.estimator.figures import Bars, Figure
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
+from multicentre.estimator.presentation import MOST_BARS, number_text
 from multicentre.estimator.saved import Arrays
 from multicentre.validation.cross_validation import CVResult, cross_validate, unfitted
 from multicentre.validation.folds.hashed import HashGroupKFold
@@ -175,6 +176,25 @@ class FederatedGridSearchCV(FederatedEstimator):
 
         columns = {name: value for name, value in self.cv_results_.items() if name != "params"}
         return pd.DataFrame(columns).sort_values("rank_test_score", kind="stable", ignore_index=True)
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the scores of all combinations, and the tables of the best model."""
+        best = self.best_estimator_.result_tables() if self.refit else {}
+        return {"search": self.to_frame(), **best}
+
+    def answer(self) -> str:
+        """Return the best combination and its score."""
+        chosen = ", ".join(f"{name} = {value}" for name, value in self.best_params_.items())
+        score = f"mean {self.scorer_} {number_text(self.best_score_)}"
+        return f"Best of {len(self.cv_results_['params'])} combinations: {chosen} ({score})."
+
+    def main_figure(self) -> Figure:
+        """Return the mean score of every combination, best first."""
+        order = np.argsort(self.cv_results_["rank_test_score"], kind="stable")[:MOST_BARS].tolist()
+        texts = [", ".join(f"{k} = {v}" for k, v in self.cv_results_["params"][place].items()) for place in order]
+        means = {"mean": [float(self.cv_results_["mean_test_score"][place]) for place in order]}
+        caption = "Mean over folds of every combination of parameters."
+        return Bars("Scores of the search", caption, "model", f"mean {self.scorer_}", texts, means, {})
 
     def assess(
         self,

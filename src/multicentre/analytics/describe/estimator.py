@@ -44,8 +44,9 @@ from multicentre.data.categories import families
 from multicentre.data.schema import agree_tables
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.estimator.figures import Figure, Table
+from multicentre.estimator.figures import Bars, Figure, Table
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
+from multicentre.estimator.presentation import number_column
 from multicentre.estimator.saved import PLAIN, SavedAttributes, saved_message
 from multicentre.statistics.quantiles import find_thresholds
 
@@ -281,6 +282,29 @@ class Describe(FederatedEstimator):
         n_without = int(self.counts_.n_patients[-1])
         remark = f"{n_without} patients without a group are part of the overall column." if n_without else ""
         return with_note(self.to_frame(), self._remarks(), remark=remark)
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the table in the layout of a journal."""
+        return {"table-1": self.to_frame()}
+
+    def answer(self) -> str:
+        """Return the numbers of patients, of all and of each group."""
+        sizes = self.to_frame().loc["n"]
+        groups = ", ".join(f"{sizes[name]} {self.by} {name}" for name in self.group_names_)
+        return f"{sizes[OVERALL]} patients{f': {groups}' if groups else ''}."
+
+    def main_figure(self) -> Figure:
+        """Return the standardised differences between groups, or, without groups, the shares of missing values."""
+        table = self.to_frame()
+        if self.group_names_:
+            values = number_column(table[["difference"]])
+            title, label = "Differences between groups", "largest standardised difference"
+        else:
+            numbers = self.numbers().set_index("variable")
+            values = numbers[MISSING] / (numbers[MISSING] + numbers["present"])
+            title, label = "Missing values", "share of patients without a value"
+        series = {label: [float(value) for value in values]}
+        return Bars(title, f"By variable: {label}.", "model", label, [str(name) for name in values.index], series, {})
 
     def by_site(self) -> pd.DataFrame:
         """Request counts, means and standard deviations from every site of the last fit.

@@ -14,6 +14,7 @@ from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.figures import Bars, Figure
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
 from multicentre.multiview.agreement import SHARED_METRICS, Agreement, accuracy_of_groups, check_columns, unit_of_errors
 from multicentre.multiview.ppca.maths import gauge, predict
@@ -247,6 +248,26 @@ class MvPPCAModel(FederatedEstimator):
         ended = "converged" if self.converged_ else "did not converge"
         facts = f"Explained share of the variance of {self.n_patients_} patients; {self.n_iter_} rounds, which {ended}."
         return with_note(frame, " ".join(part for part in (facts, self._remarks()) if part))
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the explained shares of variance, and means, noise and loadings of every column."""
+        import pandas as pd
+
+        return {"explained-variance": pd.DataFrame(self.summary()), "loadings": self.to_frame()}
+
+    def answer(self) -> str:
+        """Return the share of each view's variance that the latent dimensions explain."""
+        check_is_fitted(self, "_law")
+        shares = [f"{100 * share:.0f} % of the variance of {view}" for view, share in self.explained_variance_.items()]
+        return f"{self.n_components_} latent dimensions explain {', '.join(shares)}, in {self.n_patients_:,} patients."
+
+    def main_figure(self) -> Figure:
+        """Return the share of each view's variance that each latent dimension explains."""
+        check_is_fitted(self, "_law")
+        series = {view: [float(one) for one in ratios] for view, ratios in self.explained_variance_ratio_.items()}
+        names = [f"dimension {number}" for number in range(1, self.n_components_ + 1)]
+        caption = "Share of the variance of each view that each latent dimension explains."
+        return Bars("Explained variance", caption, "model", "share of variance", names, series, {})
 
     def transform(self, data: MultiViewData) -> Floats:
         """Return the expected latents of each patient given the entries that the patient has.

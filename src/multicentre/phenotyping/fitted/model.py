@@ -270,6 +270,21 @@ class PhenotypeModel(Phenotypes, FitWithTraffic):
         details = pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object)
         return with_note(pd.concat([frame, details]), self._remarks())
 
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the leading codes of the phenotypes."""
+        return {"phenotypes": self.to_frame()}
+
+    def answer(self) -> str:
+        """Return the number of phenotypes, and the leading codes of the largest."""
+        largest = next(iter(self.phenotypes(n_codes=1)))
+        codes = ", ".join(entry.title for entries in largest.codes.values() for entry in entries)
+        share = "" if largest.prevalence is None else f", in {100 * largest.prevalence:.0f} % of patients"
+        return f"{self.rank_} phenotypes of {self.n_patients_:,.0f} patients; the largest is led by {codes}{share}."
+
+    def main_figure(self) -> Figure:
+        """Return the weights of the phenotypes."""
+        return weights(self.phenotypes(N_CODES, titles=True), noised=self.privacy_ is not None)
+
     def figures(self, sites: Mapping[str, EventTensor], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return figures and tables of the fit.
 

@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.events.tensor import EventTensor
 from multicentre.errors import DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
-from multicentre.estimator.figures import Figure, Table
+from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.estimator.presentation import effect_text, number_text
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
 from multicentre.phenotyping.outcome.maths import area_under_curve
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors
@@ -169,6 +170,33 @@ class OutcomeModel(FederatedEstimator):
         if self.auc_ is not None:
             facts += f" Area under the curve of {self.n_held_out_:.0f} held-out patients: {self.auc_:.3f}."
         return with_note(frame, " ".join(part for part in (facts, self._remarks()) if part))
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the odds ratios of the phenotypes."""
+        return {"odds-ratios": self.to_frame()}
+
+    def answer(self) -> str:
+        """Return the area under the curve if it was estimated, and the odds ratio of the largest phenotype."""
+        frame = self.to_frame()
+        ratio, lower, upper = (float(frame[name].iloc[0]) for name in ("odds_ratio", "lower", "upper"))
+        row = ("phenotype 1", ratio, lower, upper)
+        effect = effect_text("odds ratio", row, float(frame["p_value"].iloc[0]), 0.95, len(frame) - 1)
+        if self.auc_ is None:
+            return effect
+        return f"Area under the curve of {self.n_held_out_:,.0f} held-out patients: {number_text(self.auc_)}. {effect}"
+
+    def main_figure(self) -> Figure:
+        """Return the forest plot of the odds ratios."""
+        frame = self.to_frame().replace([np.inf, -np.inf], np.nan)
+        ratios, lower, upper = (
+            [None if math.isnan(value) else float(value) for value in frame[name]]
+            for name in ("odds_ratio", "lower", "upper")
+        )
+        names = [f"phenotype {number}" for number in frame.index]
+        caption = "Odds ratios of one standard deviation of the membership, with 95 % intervals."
+        return Forest(
+            "Odds ratios of the phenotypes", caption, "model", "odds ratio", names, ratios, lower, upper, 0, 1.0
+        )
 
     def phenotype_table(self, *, n_codes: int = 10, titles: Titles = None) -> PhenotypeTable:
         """Return the phenotypes with weight, prevalence, coefficient and p-value, as the paper's Tables 5 and 7.

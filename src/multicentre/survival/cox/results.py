@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.estimator.presentation import effect_text, tests_frame
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
 from multicentre.survival.cox.maths import Combined, TestResult, combine, hazard_ratios, wald_p_values
 from multicentre.survival.cox.messages import OwnFit
@@ -137,6 +138,23 @@ class CoxResults(SurvivalEstimator):
             "p_value": self.p_values_,
         }
         return pd.DataFrame(table, index=list(self.feature_names_in_))
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the hazard ratios, and the tests of all of them together."""
+        return {"hazard-ratios": self.to_frame()} | ({"tests": tests_frame(self.tests_)} if self.tests_ else {})
+
+    def answer(self) -> str:
+        """Return the hazard ratio of the first column, with its interval and p-value."""
+        check_is_fitted(self, "model_")
+        ratio, lower, upper = self.hazard_ratios_[0].tolist()
+        row = (self.feature_names_in_[0], ratio, lower, upper)
+        n_others = len(self.feature_names_in_) - 1
+        return effect_text("hazard ratio", row, float(self.p_values_[0]), self.confidence_level, n_others)
+
+    def main_figure(self) -> Figure:
+        """Return the forest plot of the hazard ratios, per standard deviation of each column."""
+        check_is_fitted(self, "model_")
+        return self._forest_of_columns()
 
     def forest_plot(self, column: str, effects: SiteEffects) -> Forest:
         """Return a forest plot of a column's hazard ratio: a row per site, the pooled fit, and the combined sites.

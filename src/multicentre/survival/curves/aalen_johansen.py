@@ -14,6 +14,7 @@ from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Metric
 from multicentre.estimator.figures import Curves, Figure
 from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
+from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
     CompleteOnly,
@@ -22,6 +23,7 @@ from multicentre.survival.curves.tables.estimator import (
     chosen_times,
     named,
     numbers_below,
+    shown_times,
     time_label,
 )
 from multicentre.survival.curves.tables.risk import RiskTable, read_curve
@@ -300,6 +302,45 @@ class AalenJohansen(TableEstimator):
             "upper": self.upper_[:, :, -1].ravel(),
         }
         return with_note(pd.DataFrame(columns, index=index), self._remarks())
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the incidences at chosen times, and the curves while enough patients are at risk."""
+        check_is_fitted(self, "table_")
+        frame = self.to_frame()
+        curves = frame.loc[frame["at_risk"] >= LEAST_SHOWN, ["group", "cause", "time", "incidence", "lower", "upper"]]
+        return {"incidence-at-times": self._at_chosen_times(), "curves": curves}
+
+    def _at_chosen_times(self) -> pd.DataFrame:
+        import pandas as pd
+
+        times = np.array(shown_times(self.times, self.horizon_))
+        columns = {"incidence": self.incidence_, "lower": self.lower_, "upper": self.upper_}
+        blocks = []
+        for number, cause in enumerate(self._causes()):
+            curves = {
+                name: read_curve(values[:, number], self.table_, times, start=0.0, horizon=self.horizon_)
+                for name, values in columns.items()
+            }
+            for place, group in enumerate(self.groups_):
+                values = {name: rows[place] for name, rows in curves.items()}
+                blocks.append(pd.DataFrame({"group": group, "cause": cause, "time": times, **values}))
+        return pd.concat(blocks, ignore_index=True)
+
+    def answer(self) -> str:
+        """Return the incidence of the first cause at the horizon, in each group, with its interval."""
+        check_is_fitted(self, "table_")
+        horizon = f"{number_text(float(self.times_[-1]))} {self.agreed_.unit}".strip()
+        sentences = []
+        for place, name in enumerate(self.groups_):
+            value, lower, upper = (float(rows[place, 0, -1]) for rows in (self.incidence_, self.lower_, self.upper_))
+            of = "" if self.group is None else f" in {named(self.group, name)}"
+            text = interval_text(value, lower, upper, self.confidence_level)
+            sentences.append(f"Cumulative incidence of cause {self._causes()[0]}{of} at {horizon}: {text}.")
+        return " ".join(sentences)
+
+    def main_figure(self) -> Figure:
+        """Return the incidences with numbers at risk."""
+        return self.figures({}, {})[0]
 
     def assess(
         self,

@@ -16,8 +16,9 @@ from multicentre.core.session import Session
 from multicentre.core.steps import Release, step
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, DataError
-from multicentre.estimator.figures import Figure, Table
+from multicentre.estimator.figures import Bars, Figure, Table
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.presentation import number_text, p_text
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
 from multicentre.survival.agreement.messages import LARGEST
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -355,6 +356,33 @@ class LogRank(TableEstimator):
             sizes = {"patients": sum(self.n_patients_.values()), "events": round(float(self.observed_.sum()))}
         test = {"statistic": self.statistic_, "degrees of freedom": self.degrees_of_freedom_, "p-value": self.p_value_}
         return summarise({**sizes, **test}, self._remarks())
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the test, and events by group."""
+        import pandas as pd
+
+        columns = {"statistic": [self.statistic_], "df": [self.degrees_of_freedom_], "p_value": [self.p_value_]}
+        groups = self.to_frame()
+        if "observed" in groups:
+            groups["observed"] = [displayed_count(float(number)) for number in groups["observed"]]
+        return {"test": pd.DataFrame(columns, index=["log-rank"]), "groups": groups}
+
+    def answer(self) -> str:
+        """Return the statistic and the p-value of the test."""
+        check_is_fitted(self, "statistic_")
+        freedom = f"{self.degrees_of_freedom_} degree{'s' if self.degrees_of_freedom_ > 1 else ''} of freedom"
+        by = ", stratified by site" if self.stratify_by_site else ""
+        groups = f"Test of equal survival in {len(self.groups_)} groups of {self.group}{by}"
+        return f"{groups}: chi-square {number_text(self.statistic_)} with {freedom}, {p_text(self.p_value_)}."
+
+    def main_figure(self) -> Figure:
+        """Return observed and expected events by group, or their difference if stratified by site."""
+        check_is_fitted(self, "statistic_")
+        series = {"observed minus expected": self.score_.tolist()}
+        if self.observed_ is not None and self.expected_ is not None:
+            series = {"observed": self.observed_.tolist(), "expected": self.expected_.tolist()}
+        names = [named(self.group, name) for name in self.groups_]
+        return Bars("Log-rank test", "Events by group.", "model", "events", names, series, {})
 
     @property
     def groups_(self) -> tuple[str, ...]:

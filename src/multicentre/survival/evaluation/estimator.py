@@ -21,6 +21,7 @@ from multicentre.errors import IntegrityError, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import ParameterRanges
+from multicentre.estimator.presentation import interval_text
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
@@ -220,6 +221,24 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
 
         table = self.to_frame()
         return with_note(table, self._remarks(), remark=f"{self.n_patients_} patients, {self.n_events_} events.")
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the scores."""
+        return {"scores": self.to_frame()}
+
+    def answer(self) -> str:
+        """Return the first score with its interval, and the numbers of patients and events."""
+        frame = self.to_frame()
+        value, lower, upper = (float(frame[name].iloc[0]) for name in ("value", "lower", "upper"))
+        sizes = f"{self.n_patients_:,} patients with {self.n_events_:,} events"
+        name = str(frame.index[0])
+        return f"{name[0].upper()}{name[1:]}: {interval_text(value, lower, upper, 0.95)}, of {sizes}."
+
+    def main_figure(self) -> Figure:
+        """Return the first picture of the scores: errors, areas or calibration; bars of the scores without these."""
+        from multicentre.estimator.drawing import can_draw
+
+        return next((figure for figure in self.figures({}, {}) if can_draw(figure)), super().main_figure())
 
     def assess(
         self,

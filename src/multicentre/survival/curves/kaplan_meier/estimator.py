@@ -18,6 +18,7 @@ from multicentre.estimator.figures import Curves as Drawn
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.figures import Table as FigureTable
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.presentation import interval_text
 from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, IntervalScale
 from multicentre.survival.curves.tables.estimator import (
@@ -29,9 +30,10 @@ from multicentre.survival.curves.tables.estimator import (
     displayed_count,
     named,
     numbers_below,
+    shown_times,
     time_label,
 )
-from multicentre.survival.curves.tables.risk import RiskTable
+from multicentre.survival.curves.tables.risk import RiskTable, read_curve
 from multicentre.survival.curves.tables.rounds import Times, as_risks, asks_exactly, plain
 from multicentre.survival.curves.tables.site import ByGroup, ExactTable, Table, TablePart
 
@@ -60,7 +62,8 @@ def show_curves(curves: Curves, unit: str, group: str | None) -> list[Figure]:
     figure = Drawn(
         "Survival (Kaplan-Meier)",
         f"Share of the patients without the event, over all sites, with {100 * curves.confidence_level:g} % intervals; "
-        f"drawn while at least {LEAST_SHOWN} patients are at risk. Numbers at risk are given below.",
+        f"drawn while at least {LEAST_SHOWN} patients are at risk, up to {curves.horizon:g} {unit}".rstrip()
+        + ". Numbers at risk are given below.",
         "model",
         time_label(unit),
         "survival",
@@ -287,6 +290,57 @@ class KaplanMeier(TableEstimator):
             "upper": [median.upper for median in medians],
         }
         return with_note(pd.DataFrame(columns, index=pd.Index(self.groups_, name="group")), self._remarks())
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return medians and means, survival at chosen times, and the curves while enough patients are at risk."""
+        import pandas as pd
+
+        check_is_fitted(self, "table_")
+        medians = pd.DataFrame(self.summary())
+        for label, estimates in (("restricted_mean", self.rmst_), ("follow_up", self.follow_up_)):
+            medians[label] = [estimates[name].value for name in self.groups_]
+        medians["events"] = [displayed_count(float(number)) for number in medians["events"]]
+        frame = self.to_frame()
+        curves = frame.loc[frame["at_risk"] >= LEAST_SHOWN, ["group", "time", "survival", "lower", "upper"]]
+        return {"medians": medians, "survival-at-times": self._at_chosen_times(), "curves": curves}
+
+    def _at_chosen_times(self) -> pd.DataFrame:
+        import pandas as pd
+
+        times = np.array(shown_times(self.times, self.horizon_))
+        columns = dict(zip(("survival", "lower", "upper"), (self.survival_, *self.curves_.limits), strict=True))
+        curves = {
+            name: read_curve(rows, self.table_, times, start=1.0, horizon=self.horizon_)
+            for name, rows in columns.items()
+        }
+        at_risk = self.numbers_at_risk(times)
+        blocks = []
+        for place, group in enumerate(self.groups_):
+            counts = np.array([displayed_count(number) for number in at_risk[place].tolist()], dtype=np.float64)
+            values = {name: rows[place] for name, rows in curves.items()}
+            blocks.append(pd.DataFrame({"group": group, "time": times, "at_risk": counts, **values}))
+        return pd.concat(blocks, ignore_index=True)
+
+    def answer(self) -> str:
+        """Return the median survival of each group with its interval; survival at the horizon if it is not reached."""
+        check_is_fitted(self, "table_")
+        return " ".join(self._answer_of(place, name) for place, name in enumerate(self.groups_))
+
+    def _answer_of(self, place: int, name: str) -> str:
+        unit, of = self.agreed_.unit, "" if self.group is None else f" of {named(self.group, name)}"
+        median = self.median_[name]
+        if np.isfinite(median.value):
+            lower, upper = median.lower, median.upper if np.isfinite(median.upper) else np.inf
+            text = interval_text(median.value, lower, upper, self.confidence_level)
+            text = text.replace("to inf", "to beyond the follow-up")
+            return f"Median survival{of}: {text}{f' {unit}' if unit else ''}."
+        value, lower, upper = (float(curve[place, -1]) for curve in (self.survival_, self.lower_, self.upper_))
+        text = interval_text(value, lower, upper, self.confidence_level)
+        return f"Median survival{of} was not reached; survival at {self.times_[-1]:.3g} {unit}".rstrip() + f": {text}."
+
+    def main_figure(self) -> Figure:
+        """Return the curves with numbers at risk."""
+        return self.figures({}, {})[0]
 
     def by_site(self) -> Answers[Curves]:
         """Return the curves of each site of the last fit.

@@ -185,6 +185,23 @@ def chosen_times(horizon: float) -> list[float]:
     return [float(np.round(place * width, 12)) for place in range(int(horizon / width + 1e-9) + 1)]
 
 
+# Largest number of times that a study may state for its table of survival.
+MOST_STATED = 12
+
+
+def shown_times(times: Times, horizon: float) -> list[float]:
+    """Return the times of a table of results: the stated ones if they are few, else round times up to the horizon.
+
+    Examples
+    --------
+    >>> shown_times([12.0, 24.0], 30.0), shown_times(None, 95.0)
+    ([12.0, 24.0], [20.0, 40.0, 60.0, 80.0])
+    """
+    if times is None or isinstance(times, str) or len(times) > MOST_STATED:
+        return chosen_times(horizon)[1:]
+    return [float(time) for time in times]
+
+
 def band_of(name: str, table: RiskTable, place: int, curve: tuple[Floats, Floats, Floats], *, start: float) -> Band:
     """Return a group's curve and limits from time 0, while enough patients are at risk.
 
