@@ -22,7 +22,7 @@ from multicentre.core.consortium import Consortium
 from multicentre.core.model_files import check_finite, read_model, write_model
 from multicentre.core.noise_plan import Plan
 from multicentre.core.rounds import History
-from multicentre.core.session import Session
+from multicentre.core.session import Answers, Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import HandlesMissing, MissingValues
 from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError, describe_reasons
@@ -144,6 +144,29 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
         self.left_out_ = self._session.left_out
         self.privacy_ = guarantee_of(self._session)
         return self
+
+    def fit_each_site(self) -> Answers[Self]:
+        """Fit a copy of the model to the patients of each site of the last fit alone.
+
+        The sites run the steps of the method in new sessions. With one site there is no mask: every sum describes a
+        single site, its guard checks it as such, and its ledger records it and charges its budget.
+
+        Returns
+        -------
+        Answers
+            Fitted copies by site. ``refused`` holds the reasons of the other sites: a policy or guard refused, or the
+            fit is impossible there.
+
+        Raises
+        ------
+        ConfigurationError
+            Sites hold different views of the same patients.
+        NotFittedError
+            The model was not fitted in this process.
+        """
+        from multicentre.estimator.site_estimates import fit_each_site
+
+        return fit_each_site(self)
 
     def privacy_plan(self) -> Plan | None:
         """Return the noise of every release of a fit with these parameters; None without differential privacy."""

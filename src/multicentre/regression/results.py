@@ -20,6 +20,7 @@ from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.parameters import OneOf, check_parameters
 from multicentre.estimator.presentation import effect_text, tests_frame
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
+from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
 from multicentre.regression import messages
 from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.maths import (
@@ -228,6 +229,25 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
         """Return the forest plot, per standard deviation of each covariate."""
         check_is_fitted(self, "model_")
         return self._forest(f"{100 * self.confidence_level:g} % intervals")
+
+    def by_site(self) -> SiteEstimates:
+        """Fit each site of the last fit alone, through the same steps.
+
+        Each sum then describes a single site: it leaves unmasked, the site's guard checks it, and the ledger records
+        it. ``mc.analytics.combine`` combines the result.
+
+        Returns
+        -------
+        SiteEstimates
+            Intercept and coefficients by site. They are NaN for a site that refuses or whose data do not permit the
+            fit, with the reason in ``refused``.
+        """
+        check_is_fitted(self, "model_")
+        ratio = RATIOS.get(self._link)
+        names = [INTERCEPT, *self.feature_names_in_]
+        if ratio is None:
+            return coefficients_by_site(self, names)
+        return coefficients_by_site(self, names, scale="log", label=ratio.replace("_", " "))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predicted mean of each patient; of two classes, the probability of the second.

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.survival import SurvivalData
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, MulticentreError
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.presentation import effect_text, tests_frame
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
-from multicentre.survival.cox.maths import Combined, TestResult, combine, hazard_ratios, wald_p_values
+from multicentre.estimator.site_estimates import Scale, SiteEstimates
+from multicentre.statistics.meta_analysis import pool
+from multicentre.survival.cox.maths import TestResult, hazard_ratios, wald_p_values
 from multicentre.survival.cox.messages import OwnFit
 from multicentre.survival.cox.rounds import Fit
 from multicentre.survival.estimator import SurvivalEstimator
@@ -32,35 +35,20 @@ MOST_ROWS = 40
 
 
 @dataclass(frozen=True)
-class SiteEffects:
-    """Estimates of the separate fits of the sites, and their combination.
+class SiteEffects(SiteEstimates):
+    """Log hazard ratios of the separate fits of the sites, per unit of each column.
 
-    Parameters
-    ----------
-    columns, sites : tuple of str
-        Names of the d columns and the s sites.
-    coefficients, standard_errors : arrays of shape (s, d)
-        Log hazard ratios per unit of each column, and their standard errors; NaN where a site has no estimate.
-    combined : Combined
-        Arrays of shape (d,): fixed and random effects, Cochran's Q, I squared.
-    refused : mapping of str to str
-        Reasons of the sites whose policy or guard refused, by site.
+    Parameters are those of :class:`~multicentre.estimator.site_estimates.SiteEstimates`; ``mc.analytics.combine``
+    combines them.
     """
 
-    columns: tuple[str, ...]
-    sites: tuple[str, ...]
-    coefficients: Floats
-    standard_errors: Floats
-    combined: Combined
-    refused: Mapping[str, str] = field(default_factory=dict)
+    scale: Scale = "log"
+    label: str = "hazard ratio"
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return a row per site and column: the coefficient and its standard error."""
-        import pandas as pd
-
-        index = pd.MultiIndex.from_product([self.sites, self.columns], names=["site", "column"])
-        columns = {"coefficient": self.coefficients.ravel(), "standard_error": self.standard_errors.ravel()}
-        return pd.DataFrame(columns, index=index).reset_index()
+    @property
+    def coefficients(self) -> Floats:
+        """Log hazard ratios, shape (s, d); NaN where a site has no estimate."""
+        return self.estimates
 
 
 class CoxResults(SurvivalEstimator):
@@ -152,7 +140,7 @@ class CoxResults(SurvivalEstimator):
         return effect_text("hazard ratio", row, float(self.p_values_[0]), self.confidence_level, n_others)
 
     def main_figure(self) -> Figure:
-        """Return the forest plot of the hazard ratios, per standard deviation of each column."""
+        """Return the forest plot of the hazard ratios, per unit of each column."""
         check_is_fitted(self, "model_")
         return self._forest_of_columns()
 
@@ -177,24 +165,24 @@ class CoxResults(SurvivalEstimator):
                 where=column,
                 hint="Name one of feature_names_in_.",
             )
-        place, combined = effects.columns.index(column), effects.combined
-        estimates = zip(effects.sites, effects.coefficients[:, place], effects.standard_errors[:, place], strict=True)
-        rows = [self._forest_row(site, value, error) for site, value, error in estimates]
-        pooled = [
-            self._forest_row("all sites, pooled fit", self.coef_[place], self.standard_errors_[place]),
-            self._forest_row(
-                "sites combined, random effects", combined.random[place], combined.random_standard_error[place]
-            ),
-        ]
-        caption = (
-            f"Separate fit of each site, and {100 * self.confidence_level:g} % intervals; squares by weight. "
-            f"Cochran's Q {combined.q[place]:.2f} (p {combined.q_p_value[place]:.3f}), I squared "
-            f"{100 * combined.i_squared[place]:.0f} %."
-        )
+        place = effects.columns.index(column)
+        values, errors = effects.estimates[:, place], effects.standard_errors[:, place]
+        rows = [self._forest_row(site, *row) for site, *row in zip(effects.sites, values, errors, strict=True)]
+        pooled = [self._forest_row("all sites, pooled fit", self.coef_[place], self.standard_errors_[place])]
+        caption = f"Separate fit of each site, and {100 * self.confidence_level:g} % intervals; squares by weight."
+        used = np.isfinite(values) & (errors > 0)
+        if used.any():
+            combined = pool(values[used], errors[used], confidence_level=float(self.confidence_level))
+            mean = combined.random
+            ratio, low, high = np.exp([mean.value, mean.lower, mean.upper]).tolist()
+            pooled.append(("sites combined, random effects", ratio, low, high))
+            caption += f" Cochran's Q {combined.q:.2f}, I squared {100 * combined.i_squared:.0f} %."
         return _forest_of(f"Hazard ratio of {column} by site", caption, rows, pooled)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the table of hazard ratios and their forest plot; plots by site too, if the caller holds the data.
+        """Return tables of hazard ratios and tests and a forest plot; if the caller holds the data, plots by site too.
+
+        The sites are asked for the test of proportional hazards, if the federation of the fit is still available.
 
         Parameters
         ----------
@@ -203,7 +191,7 @@ class CoxResults(SurvivalEstimator):
             Not used, present for API consistency by convention.
         """
         check_is_fitted(self, "model_")
-        figures: list[Figure] = [self._table(), self._forest_of_columns()]
+        figures: list[Figure] = [self._table(), self._forest_of_columns(), self._table_of_tests()]
         site_data = {site: data for site, data in sites.items() if isinstance(data, SurvivalData)}
         if len(site_data) > 1:
             effects = self._effects_of(site_data)
@@ -221,34 +209,59 @@ class CoxResults(SurvivalEstimator):
         scaled, errors = (np.array([getattr(fit, name) for fit in fits]) for name in ("coefficients", "errors"))
         standard_errors = np.where(errors > 0, errors / self.agreed_.spread, np.nan)
         coefficients = np.where(errors > 0, scaled / self.agreed_.spread, np.nan)
-        return SiteEffects(
-            self.feature_names_in_, tuple(sites), coefficients, standard_errors, combine(coefficients, standard_errors)
-        )
+        return SiteEffects(self.feature_names_in_, tuple(sites), coefficients, standard_errors)
+
+    def check_proportionality(self) -> dict[str, TestResult]:
+        """Test whether hazards are proportional; see :meth:`FedCox.check_proportionality`."""
+        raise NotImplementedError
 
     def _table(self) -> Table:
-        order = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:MOST_ROWS]
-        table = self.to_frame().iloc[order]
-        rows = [[name, *(_finite_or_none(value) for value in row[1:])] for name, *row in table.itertuples()]
-        columns = ["column", "standard error", "hazard ratio", "lower", "upper", "p-value"]
+        names = ["hazard_ratio", "lower", "upper", "p_value", "coefficient", "standard_error"]
+        table = self.to_frame()[names].iloc[self._places()]
+        rows = [[name, *(_finite_or_none(value) for value in row)] for name, *row in table.itertuples()]
+        columns = ["column", "hazard ratio", "lower", "upper", "p-value", "coefficient", "standard error"]
         caption = (
             f"Per unit of each column, with {100 * self.confidence_level:g} % intervals; {self.n_patients_} patients, "
-            f"{self.n_events_} events."
+            f"{self.n_events_} events. A coefficient is the logarithm of a hazard ratio; the standard error is that of "
+            f"the coefficient.{self._selection()}"
         )
         return Table("Hazard ratios", caption, "model", columns, rows)
 
     def _forest_of_columns(self) -> Forest:
-        order = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:MOST_ROWS]
-        spread = self.agreed_.spread
         rows = [
-            self._forest_row(
-                self.feature_names_in_[place],
-                self.coef_[place] * spread[place],
-                self.standard_errors_[place] * spread[place],
-            )
-            for place in order
+            self._forest_row(self.feature_names_in_[place], self.coef_[place], self.standard_errors_[place])
+            for place in self._places()
         ]
-        caption = f"Per standard deviation of each column, with {100 * self.confidence_level:g} % intervals."
+        caption = f"Per unit of each column, with {100 * self.confidence_level:g} % intervals.{self._selection()}"
         return _forest_of("Hazard ratios of all sites", caption, rows, [])
+
+    def _places(self) -> list[int]:
+        """Return the places of the columns with the smallest p-values, in the order of the study."""
+        order = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:MOST_ROWS]
+        return [int(place) for place in np.sort(order)]
+
+    def _selection(self) -> str:
+        n_columns = len(self.feature_names_in_)
+        return f" The {MOST_ROWS} of {n_columns} columns with the smallest p-values." if n_columns > MOST_ROWS else ""
+
+    def _table_of_tests(self) -> Table:
+        names = {"likelihood_ratio": "likelihood ratio", "wald": "Wald", "score": "score"}
+        tests = {f"all coefficients are 0, {names[name]}": self.tests_[name] for name in names if name in self.tests_}
+        caption = "Global tests of the coefficients"
+        try:
+            proportional = self.check_proportionality()
+        except (MulticentreError, NotFittedError):  # a loaded model, a closed federation, or sites that refuse
+            proportional = {}
+        if proportional:
+            caption += ", and tests of proportional hazards by Grambsch and Therneau (small p-values speak against it)"
+            tests["proportional hazards, all columns"] = proportional["global"]
+            shown = [self.feature_names_in_[place] for place in self._places()]
+            tests |= {f"proportional hazards, {name}": proportional[name] for name in shown if name in proportional}
+        rows: list[list[str | float | None]] = [
+            [name, _finite_or_none(test.statistic), test.degrees_of_freedom, _finite_or_none(test.p_value)]
+            for name, test in tests.items()
+        ]
+        return Table("Tests", f"{caption}.", "model", ["test", "chi-square", "degrees of freedom", "p-value"], rows)
 
     def _forest_row(self, name: str, coefficient: float, error: float) -> _Row:
         if not (np.isfinite(coefficient) and np.isfinite(error)):

@@ -157,8 +157,9 @@ def test_estimates_by_site_and_together(one_round):
     alone = fitted({"only": sites["site-1"]}, "exact")
     np.testing.assert_allclose(effects.coefficients[1], alone.coef_, atol=1e-9)
     np.testing.assert_allclose(effects.standard_errors[1], alone.standard_errors_, rtol=1e-9)
-    np.testing.assert_allclose(effects.combined.fixed, model.coef_, atol=0.3 * model.standard_errors_.max())
-    assert effects.combined.n_sites.tolist() == [3.0, 3.0, 3.0]
+    combined = mc.analytics.combine(effects).to_frame()
+    np.testing.assert_allclose(combined["fixed"], model.coef_, atol=0.3 * model.standard_errors_.max())
+    assert combined["sites"].tolist() == [3, 3, 3]
 
 
 def test_a_site_gives_no_estimate_of_columns_that_depend_on_each_other_there():
@@ -175,14 +176,23 @@ def test_figures_show_ratios_and_sites():
     with mc.Federation.in_process(sites, policy=OPEN) as federation:
         model = FedCox().fit(federation)
         asked = model.forest_plot("a", model.by_site())
-    shown = model.figures(sites, {})
-    assert [type(each) for each in shown] == [Table, Forest, Forest, Forest]
-    assert shown[2] == asked
+        shown = model.figures(sites, {})
+        proportional = model.check_proportionality()
+    assert [type(each) for each in shown] == [Table, Forest, Table, Forest, Forest]
+    assert shown[3] == asked
+    assert [row[0] for row in shown[0].rows] == shown[1].rows == list(model.feature_names_in_)
+    assert [row[1] for row in shown[0].rows] == shown[1].estimates
+    tests = {row[0]: row[3] for row in shown[2].rows}
+    assert tests["all coefficients are 0, likelihood ratio"] == model.tests_["likelihood_ratio"].p_value
+    assert tests["proportional hazards, b"] == proportional["b"].p_value
+    assert tests["proportional hazards, all columns"] == proportional["global"].p_value
     assert asked.rows[:3] == list(sites)
     assert asked.n_pooled == 2
     assert asked.estimates[3] == pytest.approx(model.hazard_ratios_[0, 0])
     assert all(read_figure(each.to_dict()) == each for each in shown)
-    assert [type(each) for each in model.figures({}, {})] == [Table, Forest]
+    closed = model.figures({}, {})
+    assert [type(each) for each in closed] == [Table, Forest, Table]
+    assert len(closed[2].rows) == len(model.tests_)
     with pytest.raises(ConfigurationError, match="one of the fit's columns"):
         model.forest_plot("z", model._effects_of(sites))
 

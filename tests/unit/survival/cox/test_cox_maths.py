@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from multicentre.survival.cox.maths import (
-    combine,
     covariance,
     dependent_columns,
     risk_means,
@@ -122,26 +121,3 @@ def test_times_are_transformed_from_0_to_1():
     assert found["rank"] == pytest.approx([0.0, 0.5 / 1.5, 1.0])
     assert found["identity"] == pytest.approx([0.0, 1 / 7, 1.0])
     assert found["log"] == pytest.approx([0.0, 1 / 3, 1.0])
-
-
-def test_dersimonian_and_lairds_worked_out_by_hand():
-    estimates, errors = np.array([0.1, 0.5, 0.9]), np.array([0.1, 0.2, 0.2])
-    weights = 1 / errors**2
-    fixed = weights @ estimates / weights.sum()
-    q = weights @ (estimates - fixed) ** 2
-    tau = (q - 2) / (weights.sum() - weights @ weights / weights.sum())
-    again = 1 / (errors**2 + tau)
-    found = combine(np.append(estimates, np.nan)[:, None], np.append(errors, np.nan)[:, None])
-    assert found.q[0] == pytest.approx(q)
-    assert found.random[0] == pytest.approx(again @ estimates / again.sum())
-    assert found.random_standard_error[0] == pytest.approx(again.sum() ** -0.5)
-    assert found.i_squared[0] == pytest.approx((q - 2) / q)
-    assert found.n_sites[0] == 3
-
-
-def test_one_site_and_none_are_combined_without_a_fuss():
-    found = combine(np.array([[0.3, np.nan]]), np.array([[0.1, np.nan]]))
-    assert found.random.tolist()[0] == pytest.approx(0.3)
-    assert np.isnan(found.random[1])
-    assert np.isnan(found.q_p_value).all()
-    assert found.tau_squared.tolist() == [0.0, 0.0]

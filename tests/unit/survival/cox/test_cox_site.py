@@ -164,7 +164,9 @@ def test_a_site_that_refuses_its_own_fit_does_not_cost_the_others_theirs():
     assert list(effects.refused) == ["site-1"]
     assert "at least 10 patients" in effects.refused["site-1"]
     assert np.isfinite(effects.coefficients[[0, 2]]).all()
-    assert effects.combined.n_sites.tolist() == [2.0, 2.0, 2.0]
+    combined = mc.analytics.combine(effects)
+    assert combined.to_frame()["sites"].tolist() == [2, 2, 2]
+    assert "site-1: " in str(combined)
 
 
 def test_coefficients_that_single_a_patient_out_are_told_to_the_guard():

@@ -19,8 +19,10 @@ from multicentre.estimator.figures import Figure
 from multicentre.estimator.figures import Table as FigureTable
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.presentation import interval_text
+from multicentre.estimator.site_estimates import SiteEstimates
 from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, IntervalScale
+from multicentre.survival.curves.kaplan_meier.site_estimates import median_estimates, survival_estimates
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
     CompleteOnly,
@@ -355,6 +357,21 @@ class KaplanMeier(TableEstimator):
         answers = self.session.ask(step, self._ask(), skip_refusals=True)
         curves = {site: self._curves(self._own_table(answers.get(site))) for site in self.session.sites}
         return Answers(curves, answers.refused)
+
+    def survival_by_site(self, times: Sequence[float] | Floats) -> SiteEstimates:
+        """Return survival of each site at given times on the scale ``log(-log S)``, for ``mc.analytics.combine``.
+
+        It is requested as in :meth:`by_site`.
+        """
+        return survival_estimates(self.by_site(), times)
+
+    def median_by_site(self) -> SiteEstimates:
+        """Return the logarithm of each site's median survival, for ``mc.analytics.combine``.
+
+        The standard errors are approximations from the lengths of the intervals. It is requested as in
+        :meth:`by_site`.
+        """
+        return median_estimates(self.by_site())
 
     def assess(
         self,

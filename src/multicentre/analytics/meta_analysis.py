@@ -1,0 +1,367 @@
+"""Combination of the estimates of several sites, with its table and forest plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
+
+from multicentre.errors import ConfigurationError
+from multicentre.estimator.drawing import draw
+from multicentre.estimator.figures import Forest
+from multicentre.estimator.parameters import Flag, OneOf, ParameterRanges, Real, check_parameters
+from multicentre.estimator.results import with_note
+from multicentre.estimator.site_estimates import NO_ERROR, Scale, SiteEstimates, undo_scale
+from multicentre.statistics.meta_analysis import Mean, Pooled, TauMethod, leave_one_out, pool
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+FIXED, RANDOM, NEW_SITE = "fixed effect", "random effects", "new site"
+_RANGES: ParameterRanges = {
+    "method": OneOf("REML", "DL"),
+    "hartung_knapp": Flag(),
+    "confidence_level": Real(0.5, 1, open="high"),
+    "scale": OneOf("identity", "log", "log-log"),
+}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of a combination; see :func:`combine`."""
+
+    method: TauMethod = "REML"
+    hartung_knapp: bool = True
+    confidence_level: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_parameters(vars(self), {name: _RANGES[name] for name in vars(self)})
+
+    def pool(self, estimates: Floats, errors: Floats) -> Pooled:
+        """Return the meta-analysis of some estimates."""
+        return pool(estimates, errors, **vars(self))
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Combined estimate of several sites; made by :func:`combine`.
+
+    Parameters
+    ----------
+    sites : tuple of str
+        Names of the sites with an estimate.
+    estimates, standard_errors : arrays of shape (k,)
+    terms : Terms
+    left_out : mapping of str to str
+        Sites without an estimate, and why.
+    scale : {"identity", "log", "log-log"}
+    label : str
+        Name of the values after the scale is undone.
+
+    Attributes
+    ----------
+    pooled : Pooled
+        Fixed effect, random effects, Q, I squared, H squared, tau squared and prediction interval; NaN without sites.
+    """
+
+    sites: tuple[str, ...]
+    estimates: Floats
+    standard_errors: Floats
+    terms: Terms
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    scale: Scale = "identity"
+    label: str = "estimate"
+
+    @property
+    def pooled(self) -> Pooled:
+        """Meta-analysis of the estimates."""
+        if len(self.estimates):
+            return self.terms.pool(self.estimates, self.standard_errors)
+        nan = float("nan")
+        none = Mean(nan, nan, nan, nan, nan)
+        return Pooled(0, none, none, nan, nan, nan, nan, nan, (nan, nan))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per site, then fixed effect, random effects, and the prediction interval of a new site.
+
+        Columns: estimate, standard error and limits; the weight under random effects; and, on a scale other than
+        "identity", the value of `label` with its limits. Sites without an estimate are rows of NaN.
+        """
+        import pandas as pd
+
+        pooled = self.pooled
+        half = float(norm.ppf(0.5 + self.terms.confidence_level / 2.0)) * self.standard_errors
+        rows = {
+            site: [value, error, value - width, value + width, weight]
+            for site, value, error, width, weight in zip(
+                self.sites, self.estimates, self.standard_errors, half, self._weights, strict=True
+            )
+        }
+        rows |= {site: [np.nan] * 5 for site in self.left_out}
+        rows |= {
+            name: [mean.value, mean.standard_error, mean.lower, mean.upper, np.nan]
+            for name, mean in ((FIXED, pooled.fixed), (RANDOM, pooled.random))
+        }
+        rows[NEW_SITE] = [np.nan, np.nan, *pooled.prediction, np.nan]
+        names = ["estimate", "standard_error", "lower", "upper", "weight"]
+        frame = pd.DataFrame.from_dict(rows, orient="index", columns=names)
+        if self.scale != "identity":
+            for name, values in zip(("", "_lower", "_upper"), self._shown(frame), strict=True):
+                frame[self.label.replace(" ", "_") + name] = values
+        return frame
+
+    def summary(self) -> pd.DataFrame:
+        """Return the table of :meth:`to_frame`; its printed form ends with heterogeneity and sites left out."""
+        from multicentre.errors import describe_reasons
+
+        without = f"Without {describe_reasons(self.left_out)}." if self.left_out else ""
+        return with_note(self.to_frame(), without, remark=self.describe_heterogeneity())
+
+    def describe_heterogeneity(self) -> str:
+        """Return Q, I squared, H and tau squared in a sentence."""
+        pooled = self.pooled
+        if pooled.k < 2:
+            return f"{pooled.k} site{'' if pooled.k == 1 else 's'} with an estimate: heterogeneity is not defined."
+        return (
+            f"{pooled.k} sites; Q {pooled.q:.2f} (p {pooled.q_p_value:.3f}), I squared {100 * pooled.i_squared:.0f} %, "
+            f"H {np.sqrt(pooled.h_squared):.2f}, tau squared {pooled.tau_squared:.4g} ({self.terms.method})."
+        )
+
+    def leave_one_out(self) -> pd.DataFrame:
+        """Return a row per site that is left out: random effects and heterogeneity of the other sites.
+
+        Raises
+        ------
+        ConfigurationError
+            Fewer than two sites have an estimate.
+        """
+        import pandas as pd
+
+        if len(self.sites) < 2:
+            raise ConfigurationError(
+                f"at least two sites must have an estimate; got {len(self.sites)}", where="leave_one_out"
+            )
+        rows = [
+            [
+                *(each.random.value, each.random.standard_error, each.random.lower, each.random.upper),
+                *(each.q, each.i_squared, each.tau_squared),
+            ]
+            for each in leave_one_out(self.estimates, self.standard_errors, **vars(self.terms))
+        ]
+        names = ["estimate", "standard_error", "lower", "upper", "q", "i_squared", "tau_squared"]
+        return pd.DataFrame(rows, index=pd.Index(self.sites, name="without"), columns=names)
+
+    def forest(self, title: str = "Estimates by site") -> Forest:
+        """Return the forest plot as plain values: a row per site, then the combined estimates."""
+        frame = self.to_frame()
+        values, lower, upper = ([_number_or_none(value) for value in column] for column in self._shown(frame))
+        reference = 1.0 if self.scale == "log" else 0.0
+        level = f"{100 * self.terms.confidence_level:g} % intervals"
+        caption = f"Each site alone, with {level}; the last row is the prediction interval of a new site. "
+        caption += self.describe_heterogeneity()
+        return Forest(title, caption, "model", self.label, list(frame.index), values, lower, upper, 3, reference)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the forest plot.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Axes to draw on; those of a new figure by default.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        return draw(self.forest(), ax)
+
+    def __str__(self) -> str:
+        """Return the summary."""
+        return str(self.summary())
+
+    @property
+    def _weights(self) -> Floats:
+        weights = 1.0 / (self.standard_errors**2 + (self.pooled.tau_squared if len(self.estimates) else 0.0))
+        return np.asarray(weights / max(float(weights.sum()), np.finfo(float).tiny), dtype=np.float64)
+
+    def _shown(self, frame: pd.DataFrame) -> list[Floats]:
+        """Return estimates, lower and upper limits with the scale undone."""
+        columns = [undo_scale(frame[name].to_numpy(), self.scale) for name in ("estimate", "lower", "upper")]
+        # Survival decreases with its log-log, so that the limits change places.
+        return [columns[0], columns[2], columns[1]] if self.scale == "log-log" else columns
+
+
+class Combinations(dict[str, Combination]):
+    """Combined estimates by column; made by :func:`combine` from the estimates of sites."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per column: random effects with limits and p-value, fixed effect, and heterogeneity."""
+        import pandas as pd
+
+        rows = {
+            name: [
+                pooled.k,
+                *(pooled.random.value, pooled.random.standard_error, pooled.random.lower, pooled.random.upper),
+                *(pooled.random.p_value, pooled.fixed.value, pooled.fixed.standard_error),
+                *(pooled.q, pooled.q_p_value, pooled.i_squared, pooled.tau_squared, *pooled.prediction),
+            ]
+            for name, pooled in ((name, each.pooled) for name, each in self.items())
+        }
+        names = ["sites", "estimate", "standard_error", "lower", "upper", "p_value", "fixed", "fixed_standard_error"]
+        names += ["q", "q_p_value", "i_squared", "tau_squared", "prediction_lower", "prediction_upper"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=names)
+
+    def summary(self) -> pd.DataFrame:
+        """Return the table of :meth:`to_frame`; its printed form ends with the sites that were left out."""
+        from multicentre.errors import describe_reasons
+
+        reasons = {site: reason for each in self.values() for site, reason in each.left_out.items()}
+        return with_note(self.to_frame(), f"Without {describe_reasons(reasons)}." if reasons else "")
+
+    def __str__(self) -> str:
+        """Return the summary."""
+        return str(self.summary())
+
+    def plot(self, column: str, ax: Axes | None = None) -> Axes:
+        """Draw the forest plot of a column; see :meth:`Combination.plot`.
+
+        Raises
+        ------
+        ConfigurationError
+            There is no such column.
+        """
+        if column not in self:
+            raise ConfigurationError(
+                f"column must be one of {', '.join(list(self)[:10])}; got {column!r}", where="column"
+            )
+        return draw(self[column].forest(f"{column} by site"), ax)
+
+
+@overload
+def combine(
+    estimates: SiteEstimates,
+    *,
+    method: TauMethod = ...,
+    hartung_knapp: bool = ...,
+    confidence_level: float = ...,
+) -> Combinations: ...
+
+
+@overload
+def combine(
+    estimates: ArrayLike,
+    standard_errors: ArrayLike,
+    *,
+    sites: Sequence[str] | None = ...,
+    scale: Scale = ...,
+    label: str = ...,
+    method: TauMethod = ...,
+    hartung_knapp: bool = ...,
+    confidence_level: float = ...,
+) -> Combination: ...
+
+
+def combine(
+    estimates: SiteEstimates | ArrayLike,
+    standard_errors: ArrayLike | None = None,
+    *,
+    sites: Sequence[str] | None = None,
+    scale: Scale = "identity",
+    label: str = "estimate",
+    method: TauMethod = "REML",
+    hartung_knapp: bool = True,
+    confidence_level: float = 0.95,
+) -> Combination | Combinations:
+    """Combine the estimates of sites by meta-analysis.
+
+    Parameters
+    ----------
+    estimates : SiteEstimates or array of shape (k,)
+        Result of a fitted model's ``by_site()``, or estimates of k sites. A site with an estimate that is NaN is left
+        out and named.
+    standard_errors : array of shape (k,), optional
+        Standard errors of the estimates, above 0. Required with an array.
+    sites : sequence of str, optional
+        Names of the sites of an array.
+    scale : {"identity", "log", "log-log"}, default "identity"
+        Scale of the estimates of an array; the forest plot undoes it. Use "log" for logarithms of ratios.
+    label : str, default "estimate"
+        Name of the values of an array after the scale is undone, for example "odds ratio".
+    method : {"REML", "DL"}, default "REML"
+        Estimator of the variance between sites: restricted maximum likelihood, or DerSimonian and Laird.
+    hartung_knapp : bool, default True
+        Interval, test and prediction interval of random effects by Hartung and Knapp, with t distributions of k - 1
+        degrees of freedom; otherwise normal distributions.
+    confidence_level : float, default 0.95
+        Confidence level of the intervals, from 0.5 to below 1.
+
+    Returns
+    -------
+    Combinations or Combination
+        By column for estimates of sites; one combination for an array.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is out of its range, or lengths differ.
+
+    References
+    ----------
+    W. Viechtbauer (2010), Conducting meta-analyses in R with the metafor package, Journal of Statistical Software
+    36(3), 1-48.
+
+    Examples
+    --------
+    >>> combined = combine([0.2, 0.5, 0.3], [0.1, 0.2, 0.1], sites=["lyon", "oslo", "turin"])
+    >>> round(combined.pooled.random.value, 3), round(combined.pooled.q, 2)
+    (0.278, 1.89)
+    """
+    terms = Terms(method, hartung_knapp, confidence_level)
+    if isinstance(estimates, SiteEstimates):
+        if standard_errors is not None or sites is not None:
+            raise ConfigurationError(
+                "standard_errors and sites must be left out with estimates of sites, which have their own",
+                where="standard_errors, sites",
+            )
+        return Combinations({name: _of_column(estimates, place, terms) for place, name in enumerate(estimates.columns)})
+    check_parameters({"scale": scale}, {"scale": _RANGES["scale"]})
+    values, errors = np.asarray(estimates, dtype=np.float64), np.asarray(standard_errors, dtype=np.float64)
+    names = tuple(f"site {number}" for number in range(1, values.size + 1)) if sites is None else tuple(sites)
+    if values.ndim != 1 or values.shape != errors.shape or len(names) != len(values):
+        raise ConfigurationError(
+            "estimates, standard_errors and sites must have the same length; "
+            f"got shapes {values.shape} and {errors.shape}, and {len(names)} names",
+            where="standard_errors",
+            hint="Pass one estimate, one standard error and one name per site.",
+        )
+    return _combination(names, values, errors, {}, terms, scale, label)
+
+
+def _of_column(estimates: SiteEstimates, place: int, terms: Terms) -> Combination:
+    values, errors = estimates.estimates[:, place], estimates.standard_errors[:, place]
+    return _combination(estimates.sites, values, errors, estimates.refused, terms, estimates.scale, estimates.label)
+
+
+def _combination(
+    names: tuple[str, ...],
+    values: Floats,
+    errors: Floats,
+    refused: Mapping[str, str],
+    terms: Terms,
+    scale: Scale,
+    label: str,
+) -> Combination:
+    used = np.isfinite(values) & np.isfinite(errors) & (errors > 0)
+    left_out = {name: refused.get(name, NO_ERROR) for name, is_used in zip(names, used, strict=True) if not is_used}
+    chosen = tuple(name for name, is_used in zip(names, used, strict=True) if is_used)
+    return Combination(chosen, values[used], errors[used], terms, left_out, scale, label)
+
+
+def _number_or_none(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
