@@ -120,3 +120,5 @@ class Ascent(Message):
     pearson: float = number("Pearson statistic at the best coefficients")
     information: Floats = array("information at the best coefficients", ("p", "p"))
     gradient: Floats = array("first derivatives at the best coefficients", ("p",))
+    steps: Floats = array("steps of earlier rounds", ("m", "p"))
+    changes: Floats = array("changes of the information along these steps", ("m", "p", "p"))

@@ -16,8 +16,9 @@ One round consists of:
 3. The coordinator adds up the sites' values. If the penalised deviance rose, the step is halved. Otherwise, and after
    the loss of a site, the coefficients are accepted and the next step is computed.
 
-The rounds stop when all entries of a new step are below ``tol``; this last step is taken. With an offset, the same
-rounds first fit a model with an intercept only, which the tests compare the fit with.
+The rounds stop when all entries of a new step are below ``tol``, or when the information at the end of the step follows
+from earlier rounds with such an error (``curvature.py``). This last step is taken. With an offset, the same rounds also
+fit a model with an intercept only, which the tests compare the fit with.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from multicentre.data.schema import agree_tables
 from multicentre.data.tabular import indicators_of
 from multicentre.errors import DataError
 from multicentre.regression import messages
+from multicentre.regression.curvature import extrapolate_information
 from multicentre.regression.maths import (
     DEPENDENT,
     DEPENDENT_MASKED,
@@ -58,6 +60,11 @@ SUM_ROUNDING = 1e-5
 NO_GAIN, STILL_MOVING = 1e-7, 0.05
 # Coefficients per standard deviation from which the rounds start are at most this, as second moments may exaggerate.
 LARGEST_START = 5.0
+# The information is extrapolated only along steps whose entries are below the first, with the second of ``tol`` as the
+# largest estimated error. The estimate was at most five times too small in simulations.
+SHORT_STEP, SAFE_SHARE = 1e-5, 0.2
+# Rounds whose steps and changes of the information are stored: more than a fit to ordinary data needs.
+MOST_STORED = 8
 
 
 @dataclass(frozen=True)
@@ -172,6 +179,9 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = Fals
             gain = (reached.objective - before.objective) / max(sums.n_patients, 1.0)
             if change < plan.tol:
                 rounds.stop()
+            elif ahead := _look_ahead(reached, plan, free, agreed.centre):
+                rounds.state = ahead
+                rounds.stop()
             elif gain < NO_GAIN and change > STILL_MOVING:
                 diverging = np.abs(reached.step) > STILL_MOVING
                 break
@@ -193,8 +203,23 @@ def _start(agreed: Agreed, *, null: bool) -> messages.Ascent:
         cross = agreed.moments.cross / (spread * scale)
         start = start_coefficients(family, products, cross, agreed.totals.weight, agreed.centre.mean / scale)
         coefficients[1:] = np.clip(start, -LARGEST_START, LARGEST_START) if link != "identity" else start
-    nothing = np.zeros((p, p))
-    return messages.Ascent(coefficients, np.zeros(p), 1.0, -np.inf, 0.0, 0.0, 0.0, nothing, np.zeros(p))
+    nothing, earlier = np.zeros((p, p)), (np.zeros((0, p)), np.zeros((0, p, p)))
+    return messages.Ascent(coefficients, np.zeros(p), 1.0, -np.inf, 0.0, 0.0, 0.0, nothing, np.zeros(p), *earlier)
+
+
+def _look_ahead(
+    reached: messages.Ascent, plan: Plan, free: NDArray[np.bool_], model: messages.Centre
+) -> messages.Ascent | None:
+    """Return the state with the information at the end of the next step, or None where it does not follow.
+
+    Only with canonical links is a step so much shorter than the one before it that none needs to follow. The Pearson
+    statistic, from which a dispersion is computed, would change with the step.
+    """
+    canonical = (model.family, model.link) in (("binomial", "logit"), ("poisson", "log"))
+    if not canonical or plan.alpha or not free.all() or float(np.abs(reached.step).max()) > SHORT_STEP:
+        return None
+    ahead = extrapolate_information(reached.information, reached.step, reached.steps, reached.changes)
+    return replace(reached, information=ahead.information) if ahead.error < SAFE_SHARE * plan.tol else None
 
 
 def _climb(
@@ -210,6 +235,12 @@ def _climb(
     information = (sums.information + np.diag(penalty))[np.ix_(free, free)]
     step = np.zeros_like(tried)
     step[free] = np.linalg.lstsq(information, gradient, rcond=None)[0]
+    steps, changes = before.steps, before.changes
+    if sums.n_patients == before.n_patients:
+        steps = np.concatenate([steps, (tried - before.coefficients)[None]])[-MOST_STORED:]
+        changes = np.concatenate([changes, (sums.information - before.information)[None]])[-MOST_STORED:]
+    else:  # the first round, or the sums of fewer sites
+        steps, changes = steps[:0], changes[:0]
     return messages.Ascent(
         tried,
         step,
@@ -220,6 +251,8 @@ def _climb(
         sums.pearson,
         sums.information,
         sums.gradient,
+        steps,
+        changes,
     )
 
 

@@ -1,0 +1,56 @@
+"""A logistic fit asks the sites at most eight times, and its last step is as exact as one that is taken after a call."""
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from multicentre.regression import rounds
+
+OPEN = mc.Policy(min_patients=0)
+
+
+def patients(seed, n=1200):
+    """Return patients with a common outcome, and covariates as in a clinical study."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack(
+        [rng.normal(62, 11, n), rng.random(n) < 0.45, rng.normal(27, 4, n), rng.random(n) < 0.2, rng.normal(size=n)]
+    ).astype(float)
+    predictor = 0.03 * (X[:, 0] - 62) + 0.4 * X[:, 1] - 0.02 * (X[:, 2] - 27) + 0.7 * X[:, 3] - 1.0
+    return mc.data.TableData(X, (rng.random(n) < 1 / (1 + np.exp(-predictor))).astype(int))
+
+
+def federate(data, *, secure=False):
+    sites = {f"s{i}": data.take(np.arange(i, len(data), 3)) for i in range(3)}
+    return mc.Federation.in_process(sites, policy=OPEN, secure_sum=secure)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_logistic_fit_takes_at_most_eight_calls(seed):
+    federation = federate(patients(seed))
+    mc.regression.FedLogisticRegression().fit(federation)
+    assert sum(federation.traffic.calls.values()) <= 8
+
+
+def test_masked_the_agreement_on_keys_adds_two():
+    federation = federate(patients(0), secure=True)
+    mc.regression.FedLogisticRegression().fit(federation)
+    assert sum(federation.traffic.calls.values()) <= 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_information_at_the_end_of_the_last_step_is_exact(seed, monkeypatch):
+    data = patients(seed)
+    model = mc.regression.FedLogisticRegression().fit(federate(data))
+    monkeypatch.setattr(rounds, "SHORT_STEP", 0.0)
+    stepwise = mc.regression.FedLogisticRegression().fit(federate(data))
+    assert model.n_iter_ <= stepwise.n_iter_
+    assert model.coef_ == pytest.approx(stepwise.coef_, rel=1e-10, abs=1e-12)
+    assert model.standard_errors_ == pytest.approx(stepwise.standard_errors_, rel=1e-8)
+    assert model.deviance_ == pytest.approx(stepwise.deviance_, rel=1e-10)
+
+
+def test_some_fit_is_spared_its_last_call(monkeypatch):
+    spared = [mc.regression.FedLogisticRegression().fit(federate(patients(seed))).n_iter_ for seed in range(6)]
+    monkeypatch.setattr(rounds, "SHORT_STEP", 0.0)
+    stepwise = [mc.regression.FedLogisticRegression().fit(federate(patients(seed))).n_iter_ for seed in range(6)]
+    assert sum(spared) < sum(stepwise)
