@@ -73,12 +73,17 @@ class PartFactory:
             return PlanReview(self.site, self.gate.review)
         if self.seal is not None and kind is self.seal.keys:
             return self.seal.new_keys(self.site, self.gate.fields_of(_take(self._data_without_identifiers, rows)))
-        part = kind(self.site, _take(self.data if kind.sees_identifiers else self._data_without_identifiers, rows))
+        part = kind(self.site, _take(self._data_of(kind), rows))
         if kind.sees_identifiers:
             part.key = self.key
         if kind.clips_persons or kind.counts_persons:
             part.persons = self.gate.persons(rows, all_named=kind.clips_persons)
         return part
+
+    def _data_of(self, kind: type[SitePart]) -> Any:
+        """Return the data that a part works on; data of several types give the part the type that it holds."""
+        data = self.data if kind.sees_identifiers else self._data_without_identifiers
+        return data.of_type(kind.holds) if hasattr(data, "of_type") else data
 
     @cached_property
     def _data_without_identifiers(self) -> Any:

@@ -1,5 +1,6 @@
 """Containers for one site's data (views, event counts, survival times, tables) and readers of files."""
 
+from multicentre.data.both import SurvivalAndTable
 from multicentre.data.concatenate import merge_sites
 from multicentre.data.events.columns import SYSTEMS, CodesReadAsNumbers
 from multicentre.data.events.readers import PatientEvents, read_eicu, read_mimic3, read_omop, read_synpuf
@@ -23,6 +24,7 @@ __all__ = [
     "MultiViewData",
     "MultiViewSchema",
     "PatientEvents",
+    "SurvivalAndTable",
     "SurvivalData",
     "TableData",
     "agree_schemas",

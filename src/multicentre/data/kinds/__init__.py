@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from multicentre.data.both import SurvivalAndTable
 from multicentre.data.events.tensor import EventTensor
+from multicentre.data.kinds.both import BOTH
 from multicentre.data.kinds.events import EVENTS
 from multicentre.data.kinds.kind import ARRAYS, Kind, PatientData
 from multicentre.data.kinds.survival import SURVIVAL
@@ -27,6 +29,7 @@ KINDS: dict[type, Kind[Any]] = {
     EventTensor: EVENTS,
     SurvivalData: SURVIVAL,
     TableData: TABLES,
+    SurvivalAndTable: BOTH,
     np.ndarray: ARRAYS,
 }
 
