@@ -76,7 +76,8 @@ class Draw:
         memberships, outcome = model.transform(tensor), np.asarray(tensor.outcomes) == 1
         learns = self.learns
         auc = rank_outcome(memberships[learns], outcome[learns], memberships[~learns], outcome[~learns])
-        return match, auc, getattr(model, "noise_signal_", np.inf), seconds
+        signal = getattr(model, "noise_signal_", None)
+        return match, auc, np.inf if signal is None else signal, seconds
 
 
 def _of_mechanism(mechanism: str, n: int) -> Mapping[str, Any]:
