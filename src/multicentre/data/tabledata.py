@@ -45,6 +45,8 @@ class TableData(Tabular):
     levels : sequence of str
         Declared levels, ``name=level``, of categories whose columns are in `X`; levels without a column are
         references. :meth:`from_frame` sets them.
+    outcome_name : str, default ""
+        Name of the outcome, with which a formula must agree; empty if unnamed. :meth:`from_frame` sets it.
 
     Raises
     ------
@@ -70,7 +72,7 @@ class TableData(Tabular):
     ([0, 1], ('x0', 'x1'))
     """
 
-    __slots__ = ("_classes", "_y")
+    __slots__ = ("_classes", "_outcome_name", "_y")
     _outcome_slots: ClassVar[tuple[str, ...]] = ("_y",)
 
     def __init__(
@@ -84,8 +86,10 @@ class TableData(Tabular):
         outcome: Literal["class", "number"] = "class",
         ids: Iterable[object] | None = None,
         levels: Sequence[str] = (),
+        outcome_name: str = "",
     ) -> None:
         self._set_columns(X, columns, levels, ids)
+        self._outcome_name = outcome_name
         self._y, self._classes = _checked_outcome(y, len(self._X), classes, outcome)
         if identifier is not None:
             self._identifier = self.with_identifier(identifier).identifier
@@ -168,6 +172,7 @@ class TableData(Tabular):
             outcome=kind,
             ids=None if id_column is None else frame[id_column].tolist(),
             levels=encoded.levels,
+            outcome_name=str(outcome),
         )
 
     @property
@@ -179,6 +184,11 @@ class TableData(Tabular):
     def outcome(self) -> Literal["class", "number"]:
         """Type of `y`."""
         return "class" if self._classes else "number"
+
+    @property
+    def outcome_name(self) -> str:
+        """Name of the outcome; empty if unnamed."""
+        return self._outcome_name
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -153,6 +153,17 @@ class Tabular(Identified):
         values = add_indicators(self._X, self._columns, self._levels, sources)
         return self._with({"_X": values, "_columns": (*self._columns, *added)})
 
+    def with_columns(self, X: Floats, columns: Sequence[str]) -> Self:
+        """Return the same patients with other numeric columns, which are not checked; categories are not declared.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        columns : sequence of str
+            Names of the d columns.
+        """
+        return self._with({"_X": X, "_columns": tuple(columns), "_levels": ()})
+
     @classmethod
     def stacked(cls, parts: Sequence[Self], ids: Sequence[str] | None) -> Self:
         """Stack the patients of several sites with the same columns, without identifiers."""

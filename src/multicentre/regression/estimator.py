@@ -15,6 +15,7 @@ from multicentre.data.missing.values import GAP_STEPS
 from multicentre.errors import ConfigurationError, SeparationWarning
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.regression import messages, rounds
+from multicentre.regression.formula import HasFormula
 from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.maths import (
     DISPERSED,
@@ -28,9 +29,17 @@ from multicentre.regression.maths import (
     quantile,
     variance,
 )
-from multicentre.regression.results import RegressionResults, Scales, default_link, to_units
+from multicentre.regression.results import Scales, default_link, to_units
 from multicentre.regression.rounds import Agreed, Fit, Plan
 from multicentre.regression.site import RegressionMissing, RegressionSite
+from multicentre.regression.site_effects import (
+    HasSiteIntercepts,
+    SiteEffects,
+    add_mean_intercept,
+    deviance_without_covariates,
+    inverse_of,
+    sum_intercepts,
+)
 
 Floats = NDArray[np.float64]
 Errors = Literal["model", "HC0", "HC1", "cluster"]
@@ -39,7 +48,7 @@ MASKED_TOL = 1e-7
 _COLUMN = (None, Where("the name of a column", lambda value: isinstance(value, str) and bool(value)))
 
 
-class FedGLM(RegressionResults):
+class FedGLM(HasFormula, HasSiteIntercepts):
     """Federated generalised linear model.
 
     Fisher scoring needs sums over patients only, so coefficients, standard errors and tests equal those of the pooled
@@ -52,6 +61,9 @@ class FedGLM(RegressionResults):
     link : {"identity", "logit", "probit", "cloglog", "log"}, optional
         Function from the mean to the linear predictor: identity or log for gaussian outcomes; logit, probit or cloglog
         for two classes; log for counts and gamma outcomes. By default the first of the family.
+    formula : str, optional
+        Covariates, for example ``"died ~ age * sex + C(stage, ref='I') + ns(bmi, df=4) + offset(log(days))"``; by
+        default all columns. See the documentation of formulas for functions and knots.
     offset : str, optional
         Column that is added to the linear predictor, for example the logarithm of the time at risk.
     weights : str, optional
@@ -59,6 +71,11 @@ class FedGLM(RegressionResults):
     weight_type : {"frequency", "probability"}, default "frequency"
         Meaning of `weights`: a row stands for that many patients, or is weighted by the inverse of its probability of
         selection. Errors of probability weights must be robust.
+    site_effects : {"fixed"}, optional
+        "fixed": an intercept per site, as in a model with an indicator of each site. Sites maximise over their
+        intercept in every round, so that no intercept leaves a site unless :meth:`site_intercepts` requests it. A site
+        with outcomes of one class only, or with counts of 0 only, has no finite intercept; its patients do not
+        influence the coefficients. Predictions use the mean intercept.
     alpha : float, default 0.0
         Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised covariates is subtracted from minus
         half the deviance. Above 0 there are no standard errors, because they would ignore the bias.
@@ -122,9 +139,11 @@ class FedGLM(RegressionResults):
     parameter_ranges: ClassVar[ParameterRanges] = {
         "family": OneOf(*LINKS),
         "link": (None, OneOf("identity", "logit", "probit", "cloglog", "log")),
+        "formula": (None, Where("a formula", lambda value: isinstance(value, str) and bool(value.strip()))),
         "offset": _COLUMN,
         "weights": _COLUMN,
         "weight_type": OneOf("frequency", "probability"),
+        "site_effects": (None, OneOf("fixed")),
         "alpha": Real(0),
         "errors": OneOf("model", "HC0", "HC1", "cluster"),
         "cluster": _COLUMN,
@@ -139,9 +158,11 @@ class FedGLM(RegressionResults):
         family: Family = "gaussian",
         *,
         link: Link | None = None,
+        formula: str | None = None,
         offset: str | None = None,
         weights: str | None = None,
         weight_type: Literal["frequency", "probability"] = "frequency",
+        site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
         errors: Errors = "model",
         cluster: str | None = None,
@@ -152,9 +173,11 @@ class FedGLM(RegressionResults):
     ) -> None:
         self.family = family
         self.link = link
+        self.formula = formula
         self.offset = offset
         self.weights = weights
         self.weight_type = weight_type
+        self.site_effects = site_effects
         self.alpha = alpha
         self.errors = errors
         self.cluster = cluster
@@ -166,7 +189,8 @@ class FedGLM(RegressionResults):
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         steps = {"describe", "sum_columns", "sum_products", "sum_derivatives", "sum_slopes"} | GAP_STEPS
-        return frozenset(steps if self.errors == "model" else steps | {"sum_score_products"})
+        steps |= self._formula_steps() | ({"sum_score_products"} if self.errors != "model" else set())
+        return frozenset(steps | ({"sum_intercepts", "tell_intercept"} if self.site_effects else set()))
 
     @property
     def _family(self) -> Family:
@@ -178,11 +202,18 @@ class FedGLM(RegressionResults):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        self._check_formula()
         if self._link not in LINKS[self._family]:
             raise ConfigurationError(
                 f"link of family {self._family} must be one of {', '.join(LINKS[self._family])}; got {self._link}",
                 where="link",
                 hint=f"Leave link out for {LINKS[self._family][0]}.",
+            )
+        if self.site_effects and (self._family, self._link) == ("gaussian", "log"):
+            raise ConfigurationError(
+                "intercepts of sites must be of a likelihood with one maximum over them; got gaussian with link log",
+                where="site_effects",
+                hint="Choose another link or family.",
             )
         if (self.errors == "cluster") != (self.cluster is not None):
             raise ConfigurationError(
@@ -207,23 +238,37 @@ class FedGLM(RegressionResults):
     def _fit(self, session: Session) -> None:
         frequency = self.weight_type == "frequency"
         model = messages.Model(
-            self._family, self._link, self.offset or "", self.weights or "", self.cluster or "", frequency
+            self._family,
+            self._link,
+            self._offset_column,
+            self.weights or "",
+            self.cluster or "",
+            frequency,
+            site_intercepts=self.site_effects is not None,
         )
-        agreed, self.missing_values_ = rounds.agree(session, model, self.missing)
+        agreed, self.missing_values_ = rounds.agree(session, model, self.missing, self._parsed)
         masked = session.protection == "masked"
         tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
         plan = Plan(float(self.alpha), int(self.max_iter), tol, masked)
         fit = rounds.fit_model(session, agreed, plan)
-        null = rounds.fit_model(session, agreed, plan, null=True) if self.offset else None
-        self._set_fit(agreed, fit)
+        intercepts, null = None, 0.0
+        if self.site_effects:
+            intercepts, null = sum_intercepts(session, agreed, fit), deviance_without_covariates(session, agreed)
+            fit.coefficients[0] += intercepts.total / intercepts.weight
+        elif not agreed.has_intercept:
+            null = deviance_without_covariates(session, agreed)
+        elif self._offset_column:
+            null = rounds.fit_model(session, agreed, plan, null=True).ascent.deviance
+        self._set_fit(agreed, fit, len(session.sites) - 1 if intercepts else 0)
         self._set_likelihood(agreed, fit, null)
-        self._infer(session, agreed, fit)
+        self._infer(session, agreed, fit, intercepts)
         self.tests_ = self._tests(agreed)
         self._warn_of_fit(fit, agreed)
 
-    def _set_fit(self, agreed: Agreed, fit: Fit) -> None:
+    def _set_fit(self, agreed: Agreed, fit: Fit, n_indicators: int) -> None:
         gaps, model = self.missing_values_, agreed.centre
-        marked = gaps.incomplete_columns if gaps.indicators else ()
+        marked = gaps.incomplete_columns if gaps.indicators and agreed.design is None else ()
+        self._set_design(agreed)
         values = to_units(agreed.centre.centre, agreed.spread, agreed.scale) @ fit.coefficients
         self.scales_ = Scales(agreed.spread, model.mean, agreed.scale)
         self.model_ = LinearModel(
@@ -234,7 +279,7 @@ class FedGLM(RegressionResults):
             agreed.covariates,
             agreed.classes if self._family == "binomial" else (),
             agreed.levels,
-            self.offset or "",
+            self._offset_column,
             float(values[0]),
             values[1:],
             model.centre,
@@ -242,19 +287,19 @@ class FedGLM(RegressionResults):
         )
         self.n_patients_ = round(agreed.totals.n_patients)
         size = agreed.totals.weight if self.weight_type == "frequency" else agreed.totals.n_patients
-        self.residual_freedom_ = float(size - len(values))
+        self._n_coefficients = len(values) + n_indicators - int(not agreed.has_intercept)
+        self.residual_freedom_ = float(size - self._n_coefficients)
         self.converged_, self.history_ = fit.converged, fit.history
 
-    def _set_likelihood(self, agreed: Agreed, fit: Fit, null: Fit | None) -> None:
+    def _set_likelihood(self, agreed: Agreed, fit: Fit, null: float) -> None:
         squared_scale = agreed.scale**2
         self.deviance_ = float(fit.ascent.deviance * squared_scale)
-        self.null_deviance_ = (
-            null_deviance(self._family, agreed) if null is None else float(null.ascent.deviance * squared_scale)
-        )
+        has_null = bool(self.site_effects or self._offset_column or not agreed.has_intercept)
+        self.null_deviance_ = float(null * squared_scale) if has_null else null_deviance(self._family, agreed)
         pearson = max(fit.ascent.pearson, 0.0) * squared_scale  # a masked sum of 0 may be below 0 by rounding
         dispersed = self._family in DISPERSED
         self.dispersion_ = float(pearson / self.residual_freedom_) if dispersed else 1.0
-        size, n_coefficients = agreed.totals.weight, len(fit.coefficients)
+        size, n_coefficients = agreed.totals.weight, self._n_coefficients
         self.log_likelihood_ = self.aic_ = self.bic_ = np.nan
         if not self.weights or self.weight_type == "frequency":
             self.log_likelihood_ = float(
@@ -263,13 +308,17 @@ class FedGLM(RegressionResults):
             self.aic_ = 2.0 * n_coefficients - 2.0 * self.log_likelihood_
             self.bic_ = float(np.log(size)) * n_coefficients - 2.0 * self.log_likelihood_
 
-    def _infer(self, session: Session, agreed: Agreed, fit: Fit) -> None:
+    def _infer(self, session: Session, agreed: Agreed, fit: Fit, intercepts: messages.Intercepts | None) -> None:
         p = len(fit.coefficients)
         spread_of = np.full((p, p), np.nan)
         if not self.alpha and fit.converged:
             spread_of = self._covariance(session, agreed, fit)
+            if intercepts and self.errors == "model":
+                spread_of = add_mean_intercept(spread_of, intercepts, self.dispersion_ / agreed.scale**2)
         matrix, values = self._to_units(), self.model_.values
         self.covariance_ = matrix @ spread_of @ matrix.T
+        if intercepts and self.errors != "model":
+            self.covariance_[0] = self.covariance_[:, 0] = np.nan
         self.standard_errors_ = np.sqrt(np.diagonal(self.covariance_))
         with np.errstate(divide="ignore", invalid="ignore"):  # a perfect fit has standard errors of 0
             statistics = values / self.standard_errors_
@@ -279,11 +328,12 @@ class FedGLM(RegressionResults):
 
     def _covariance(self, session: Session, agreed: Agreed, fit: Fit) -> Floats:
         """Return the covariance of the coefficients of standardised covariates, shape (p, p)."""
-        inverse = np.linalg.inv(fit.ascent.information)
+        fixed = agreed.centre.site_intercepts or not agreed.has_intercept
+        inverse = inverse_of(fit.ascent.information, site_intercepts=fixed)
         if self.errors == "model":
             return np.asarray(inverse * (self.dispersion_ / agreed.scale**2), dtype=np.float64)
         sums = session.sum(RegressionSite.sum_score_products, agreed.at(fit.coefficients))
-        size, n_coefficients = self.residual_freedom_ + len(inverse), len(inverse)
+        size, n_coefficients = self.residual_freedom_ + self._n_coefficients, self._n_coefficients
         factor = 1.0
         if self.errors == "HC1":
             factor = size / (size - n_coefficients)
@@ -293,7 +343,7 @@ class FedGLM(RegressionResults):
 
     def _tests(self, agreed: Agreed) -> dict[str, TestResult]:
         d = len(self.coef_)
-        if not d or np.isnan(self.covariance_).any():
+        if not d or np.isnan(self.covariance_[1:, 1:]).any():
             return {}
         tests = {"wald": chi_square_test(float(self.coef_ @ np.linalg.solve(self.covariance_[1:, 1:], self.coef_)), d)}
         if self.errors != "model":
@@ -302,7 +352,7 @@ class FedGLM(RegressionResults):
         if self._family == "gaussian":
             gain = agreed.totals.weight * float(np.log(self.null_deviance_ / self.deviance_))
         tests["likelihood_ratio"] = chi_square_test(gain / (self.dispersion_ if self._family == "gamma" else 1.0), d)
-        if not self.offset:
+        if agreed.has_intercept and not (self._offset_column or self.site_effects):
             tests["score"] = chi_square_test(score_statistic(self._family, agreed), d)
         return tests
 
@@ -328,17 +378,18 @@ class FedGLM(RegressionResults):
         scales = self.scales_
         values = np.asarray(np.linalg.solve(self._to_units(), self.model_.values), dtype=np.float64)
         return messages.At(
-            self._family,
-            self._link,
-            self.offset or "",
-            self.weights or "",
-            self.cluster or "",
-            self.weight_type == "frequency",
-            self.model_.centre,
-            scales.mean,
-            scales.spread,
-            scales.scale,
-            values,
+            family=self._family,
+            link=self._link,
+            offset=self._offset_column,
+            weights=self.weights or "",
+            cluster=self.cluster or "",
+            frequency=self.weight_type == "frequency",
+            site_intercepts=self.site_effects is not None,
+            centre=self.model_.centre,
+            mean=scales.mean,
+            spread=scales.spread,
+            scale=scales.scale,
+            coefficients=values,
         )
 
 

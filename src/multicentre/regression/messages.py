@@ -26,6 +26,7 @@ class Described(Release):
     columns: tuple[str, ...] = texts("names of the columns", public=True)
     classes: tuple[str, ...] = texts("names of the two classes; none for a number", public=True)
     levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", public=True, default=())
+    outcome: tuple[str, ...] = texts("name of the outcome; none if the data do not state it", public=True, default=())
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Model(Message):
     weights: str = text("column of weights; empty for none")
     cluster: str = text("column of clusters; empty for none")
     frequency: bool = flag("weights are numbers of patients, not inverse probabilities")
+    site_intercepts: bool = flag("each site has an intercept", default=False)
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,43 @@ class Products(Release):
 
 
 @dataclass(frozen=True)
+class Intercepts(Release):
+    """Sums of the sites' intercepts, weighted by patients, for their mean and its standard error."""
+
+    n_sites: float = number("sites with a finite intercept", bound=PATIENTS)
+    weight: float = number("weight of their patients", bound=PATIENTS)
+    total: float = number("intercept times weight", bound=PRODUCTS)
+    variance: float = number("squared weight divided by the information on the intercept", bound=PRODUCTS)
+    covariates: Floats = array("weighted means of the covariates times weight", ("p",), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class Uncertainty(At):
+    """Covariance of the coefficients, for the standard error of a site's intercept."""
+
+    covariance: Floats = array("covariance of intercept and coefficients; 0 for the intercept", ("p", "p"))
+    dispersion: float = number("dispersion of the outcome")
+
+
+@dataclass(frozen=True)
+class OwnIntercept(Release):
+    """Intercept of one site, and its standard error; both are 0 if it is not finite."""
+
+    intercept: float = number("intercept of the site at covariates of 0")
+    error: float = number("standard error")
+
+
+@dataclass(frozen=True)
 class Slopes(Release):
     """Sums of the slopes of the predicted means, for average marginal effects."""
 
     weight: float = number("sum of the weights", bound=PATIENTS)
     slope: float = number("sum of the slopes", bound=PRODUCTS)
     curvature: Floats = array("sum of second derivatives times covariates", ("p",), bound=PRODUCTS)
+    intercepts: float = number(
+        "squared sum of second derivatives divided by the information on the site's intercept; 0 without intercepts",
+        bound=PRODUCTS,
+    )
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,21 @@ from multicentre.estimator.base import Metric
 from multicentre.estimator.parameters import ParameterRanges
 from multicentre.regression.estimator import Errors, FedGLM
 from multicentre.regression.site import RegressionMissing
+from multicentre.regression.site_effects import SiteEffects
 
 Floats = NDArray[np.float64]
 # Parameters that all three share with FedGLM.
-_SHARED = ("weights", "weight_type", "alpha", "errors", "cluster", "missing", "confidence_level")
+_SHARED = (
+    "formula",
+    "weights",
+    "weight_type",
+    "site_effects",
+    "alpha",
+    "errors",
+    "cluster",
+    "missing",
+    "confidence_level",
+)
 _SHARED_RANGES: ParameterRanges = {name: FedGLM.parameter_ranges[name] for name in _SHARED}
 
 
@@ -27,10 +38,14 @@ class FedLinearRegression(FedGLM):
 
     Parameters
     ----------
+    formula : str, optional
+        Covariates, see :class:`FedGLM`; by default all columns.
     weights : str, optional
         Column of weights, at least 0.
     weight_type : {"frequency", "probability"}, default "frequency"
         Meaning of `weights`, see :class:`FedGLM`.
+    site_effects : {"fixed"}, optional
+        Intercepts of sites, see :class:`FedGLM`.
     alpha : float, default 0.0
         Ridge penalty, see :class:`FedGLM`; above 0 there are no standard errors.
     errors : {"model", "HC0", "HC1", "cluster"}, default "model"
@@ -70,8 +85,10 @@ class FedLinearRegression(FedGLM):
     def __init__(
         self,
         *,
+        formula: str | None = None,
         weights: str | None = None,
         weight_type: Literal["frequency", "probability"] = "frequency",
+        site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
         errors: Errors = "model",
         cluster: str | None = None,
@@ -80,8 +97,10 @@ class FedLinearRegression(FedGLM):
     ) -> None:
         super().__init__(
             "gaussian",
+            formula=formula,
             weights=weights,
             weight_type=weight_type,
+            site_effects=site_effects,
             alpha=alpha,
             errors=errors,
             cluster=cluster,
@@ -110,12 +129,16 @@ class FedLogisticRegression(FedGLM):
 
     Parameters
     ----------
+    formula : str, optional
+        Covariates, see :class:`FedGLM`; by default all columns.
     offset : str, optional
         Column that is added to the linear predictor.
     weights : str, optional
         Column of weights, at least 0.
     weight_type : {"frequency", "probability"}, default "frequency"
         Meaning of `weights`, see :class:`FedGLM`.
+    site_effects : {"fixed"}, optional
+        Intercepts of sites, see :class:`FedGLM`.
     alpha : float, default 0.0
         Ridge penalty, see :class:`FedGLM`; above 0 there are no standard errors.
     errors : {"model", "HC0", "HC1", "cluster"}, default "model"
@@ -160,9 +183,11 @@ class FedLogisticRegression(FedGLM):
     def __init__(
         self,
         *,
+        formula: str | None = None,
         offset: str | None = None,
         weights: str | None = None,
         weight_type: Literal["frequency", "probability"] = "frequency",
+        site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
         errors: Errors = "model",
         cluster: str | None = None,
@@ -171,9 +196,11 @@ class FedLogisticRegression(FedGLM):
     ) -> None:
         super().__init__(
             "binomial",
+            formula=formula,
             offset=offset,
             weights=weights,
             weight_type=weight_type,
+            site_effects=site_effects,
             alpha=alpha,
             errors=errors,
             cluster=cluster,
@@ -227,12 +254,16 @@ class FedPoissonRegression(FedGLM):
 
     Parameters
     ----------
+    formula : str, optional
+        Covariates, see :class:`FedGLM`; by default all columns.
     offset : str, optional
         Column that is added to the linear predictor: the logarithm of the time at risk.
     weights : str, optional
         Column of weights, at least 0.
     weight_type : {"frequency", "probability"}, default "frequency"
         Meaning of `weights`, see :class:`FedGLM`.
+    site_effects : {"fixed"}, optional
+        Intercepts of sites, see :class:`FedGLM`.
     alpha : float, default 0.0
         Ridge penalty, see :class:`FedGLM`; above 0 there are no standard errors.
     errors : {"model", "HC0", "HC1", "cluster"}, default "model"
@@ -268,9 +299,11 @@ class FedPoissonRegression(FedGLM):
     def __init__(
         self,
         *,
+        formula: str | None = None,
         offset: str | None = None,
         weights: str | None = None,
         weight_type: Literal["frequency", "probability"] = "frequency",
+        site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
         errors: Errors = "model",
         cluster: str | None = None,
@@ -279,9 +312,11 @@ class FedPoissonRegression(FedGLM):
     ) -> None:
         super().__init__(
             "poisson",
+            formula=formula,
             offset=offset,
             weights=weights,
             weight_type=weight_type,
+            site_effects=site_effects,
             alpha=alpha,
             errors=errors,
             cluster=cluster,

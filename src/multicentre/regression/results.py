@@ -72,7 +72,7 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
     coef_ : array of shape (d,)
         Coefficients per unit of each of the d covariates.
     intercept_ : float
-        Intercept.
+        Intercept; with ``site_effects="fixed"`` the mean of the sites' intercepts over patients.
     covariance_ : array of shape (d + 1, d + 1)
         Covariance of intercept and coefficients; NaN with ``alpha`` above 0.
     standard_errors_ : array of shape (d + 1,)
@@ -86,18 +86,19 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
         Pearson statistic divided by the residual degrees of freedom for gaussian and gamma outcomes, 1 otherwise. For
         gaussian outcomes it is the residual variance.
     deviance_, null_deviance_ : float
-        Deviance of the fit, and of a model with only an intercept (and the offset).
+        Deviance of the fit, and of a model with only an intercept (and the offset); with ``site_effects="fixed"`` with
+        only the sites' intercepts.
     log_likelihood_ : float
         Log-likelihood without the penalty; NaN with probability weights.
     aic_, bic_ : float
         Akaike's and Schwarz's criterion. The dispersion of gaussian outcomes is not counted as a parameter.
     tests_ : dict of str to TestResult
         Tests of the hypothesis that all coefficients except the intercept are 0: "wald", and with model-based errors
-        "likelihood_ratio" and, without an offset, "score". Empty with ``alpha`` above 0.
+        "likelihood_ratio" and, without an offset and effects of sites, "score". Empty with ``alpha`` above 0.
     n_patients_ : int
         Patients of the fit.
     residual_freedom_ : float
-        Patients (the sum of frequency weights) minus the number of coefficients.
+        Patients (the sum of frequency weights) minus the number of coefficients, intercepts of sites included.
     converged_ : bool
         True if the rounds ended at the maximum of the likelihood.
     feature_names_in_ : tuple of str
@@ -323,7 +324,8 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
         curvature = np.linalg.solve(self._to_units().T, sums.curvature / sums.weight)
         jacobian = np.outer(self.coef_, curvature)
         jacobian[:, 1:] += slope * np.eye(len(self.coef_))
-        errors = np.sqrt(np.einsum("ij,jk,ik->i", jacobian, self.covariance_, jacobian))
+        variances = np.einsum("ij,jk,ik->i", jacobian, self.covariance_, jacobian)
+        errors = np.sqrt(variances + self.dispersion_ * np.square(self.coef_ / sums.weight) * sums.intercepts)
         half = quantile(self.confidence_level, self._freedom) * errors
         table = {"effect": effects, "standard_error": errors, "lower": effects - half, "upper": effects + half}
         frame = pd.DataFrame(table, index=list(self.feature_names_in_))
@@ -338,16 +340,41 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
             Not used, present for API consistency by convention.
         """
         check_is_fitted(self, "model_")
-        table = self.to_frame()
-        cells = [[name, *map(_number_or_none, row)] for name, *row in table.iloc[:MOST_ROWS].itertuples()]
         level = f"{100 * self.confidence_level:g} % intervals"
+        figures: list[Figure] = [self._coefficient_table(level), self._forest(level)]
+        return [*figures, self._table_of_tests()] if self.tests_ else figures
+
+    def _coefficient_table(self, level: str) -> Table:
+        table, ratio = self.to_frame().iloc[:MOST_ROWS], RATIOS.get(self._link)
+        parts = ["coefficient", "lower", "upper", "standard_error"]
+        if ratio:
+            parts = [ratio, f"{ratio}_lower", f"{ratio}_upper", "p_value", "coefficient", "standard_error"]
+        else:
+            parts += ["p_value"]
+        cells = [[name, *map(_number_or_none, row)] for name, *row in table[parts].itertuples()]
+        names = [part.removeprefix(f"{ratio}_").replace("_", " ") for part in parts]
         caption = f"Per unit of each covariate, with {level}; {self.n_patients_} patients."
-        names = ["covariate", *(name.replace("_", " ") for name in table.columns)]
-        return [Table("Coefficients", caption, "model", names, cells), self._forest(level)]
+        if ratio:
+            caption += f" A coefficient is the logarithm of {'an' if ratio[0] in 'aeiou' else 'a'} {names[0]};"
+            caption += " the standard error is that of the coefficient."
+        columns = ["covariate", *("p-value" if name == "p value" else name for name in names)]
+        return Table("Coefficients", caption, "model", columns, cells)
+
+    def _table_of_tests(self) -> Table:
+        rows: list[list[str | float | None]] = [
+            [
+                name.replace("_", " "),
+                _number_or_none(test.statistic),
+                test.degrees_of_freedom,
+                _number_or_none(test.p_value),
+            ]
+            for name, test in self.tests_.items()
+        ]
+        caption = "Tests of the hypothesis that all coefficients but the intercept are 0."
+        return Table("Global tests", caption, "model", ["test", "chi-square", "degrees of freedom", "p-value"], rows)
 
     def _forest(self, level: str) -> Forest:
-        spread = self.scales_.spread[:MOST_ROWS]
-        ends = np.column_stack([self.coef_, self.intervals_[1:]])[:MOST_ROWS] * spread[:, None]
+        ends = np.column_stack([self.coef_, self.intervals_[1:]])[:MOST_ROWS]
         ratio = RATIOS.get(self._link, "")
         if ratio:
             with np.errstate(over="ignore"):
@@ -355,7 +382,7 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
         estimates, lower, upper = ([_number_or_none(value) for value in column] for column in ends.T.tolist())
         rows = self.feature_names_in_[:MOST_ROWS]
         label = ratio.replace("_", " ") or "coefficient"
-        caption = f"Per standard deviation of each covariate, with {level}."
+        caption = f"Per unit of each covariate, with {level}."
         title = f"{label[0].upper()}{label[1:]}s of all sites"
         return Forest(title, caption, "model", label, rows, estimates, lower, upper, 0, 1.0 if ratio else 0.0)
 

@@ -4,6 +4,7 @@ Before the first round:
 
 1. Each site returns the names of its columns and classes. The coordinator checks that they are equal.
 2. Each site counts missing entries and handles them in the agreed way.
+   With a formula, the sites build its columns (:mod:`multicentre.data.formula.agreement`).
 3. Each site returns the number of its patients, and sums of its covariates and outcomes. The sums over sites give the
    means.
 4. Each site returns sums of products of covariates and outcomes about the means. They give standard deviations, and
@@ -32,10 +33,13 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
+from multicentre.data.formula.agreement import agree_design
+from multicentre.data.formula.design import Design
+from multicentre.data.formula.grammar import Formula
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
 from multicentre.data.schema import agree_tables
 from multicentre.data.tabular import indicators_of
-from multicentre.errors import DataError
+from multicentre.errors import DataError, SchemaMismatch
 from multicentre.regression import messages
 from multicentre.regression.curvature import extrapolate_information
 from multicentre.regression.maths import (
@@ -90,6 +94,10 @@ class Agreed:
     centre: messages.Centre
     spread: Floats
     scale: float
+    design: Design | None = None
+    has_intercept: bool = True
+    data_columns: tuple[str, ...] = ()
+    data_levels: tuple[str, ...] = ()
 
     def at(self, coefficients: Floats) -> messages.At:
         """Return the request for sums at some coefficients."""
@@ -120,14 +128,39 @@ class Fit:
     history: History
 
 
-def agree(session: Session, model: messages.Model, missing: Missing) -> tuple[Agreed, MissingValues]:
-    """Agree on columns, means and scales."""
-    described = session.once(
-        "described", messages.Described, lambda: agree_tables(session.ask(RegressionSite.describe, Nothing()))
-    )
-    gaps = handle_missing(session, RegressionSite, described.columns, described.levels, missing)
-    columns = (*described.columns, *(indicators_of(gaps.incomplete_columns) if missing == "indicator" else ()))
-    totals = session.once("totals", messages.Totals, lambda: session.sum(RegressionSite.sum_columns, model))
+def _part_of(session: Session) -> type[RegressionSite]:
+    """Return the site part of a regression, whose steps a mixed model inherits."""
+    return cast(type[RegressionSite], session.part)
+
+
+def _describe(session: Session, formula: Formula | None) -> messages.Described:
+    """Return the description that all sites share, and compare the name of the outcome with that of the formula."""
+    described = session.ask(_part_of(session).describe, Nothing())
+    for site, answer in described.items():
+        if formula is not None and formula.outcome and answer.outcome not in ((), (formula.outcome,)):
+            raise SchemaMismatch(
+                f"the outcome of the formula must be that of the data, {answer.outcome[0]}; got {formula.outcome}",
+                where=f"site {site}, formula",
+                hint="Correct the formula, or leave the outcome out of it.",
+            )
+    return agree_tables(described)
+
+
+def agree(
+    session: Session, model: messages.Model, missing: Missing, formula: Formula | None = None
+) -> tuple[Agreed, MissingValues]:
+    """Agree on columns, means and scales; with a formula, on its columns."""
+    described = session.once("described", messages.Described, lambda: _describe(session, formula))
+    design = None
+    if formula is None:
+        gaps = handle_missing(session, _part_of(session), described.columns, described.levels, missing)
+        columns = (*described.columns, *(indicators_of(gaps.incomplete_columns) if missing == "indicator" else ()))
+    else:
+        named = (model.offset, model.weights, model.cluster)
+        passed = [name for name in named if name not in ("", formula.offset_name)]
+        design, gaps = agree_design(session, _part_of(session), formula, described, passed=passed, missing=missing)
+        columns = design.column_names
+    totals = session.once("totals", messages.Totals, lambda: session.sum(_part_of(session).sum_columns, model))
     covariates = tuple(name for name in columns if name not in (model.offset, model.weights, model.cluster))
     if model.family == "binomial" and not SUM_ROUNDING < totals.outcome < totals.weight - SUM_ROUNDING:
         only = described.classes[int(totals.outcome > SUM_ROUNDING)]
@@ -139,8 +172,10 @@ def agree(session: Session, model: messages.Model, missing: Missing) -> tuple[Ag
     if totals.outcome <= SUM_ROUNDING and model.family == "poisson":
         raise DataError("at least one outcome must be above 0; got none", where="y", hint="Check the outcome.")
     fields = {name: getattr(model, name) for name in messages.Model.declarations()}
-    centre = messages.Centre(**fields, centre=totals.total / totals.present, mean=totals.outcome / totals.weight)
-    moments = session.once("moments", messages.Moments, lambda: session.sum(RegressionSite.sum_products, centre))
+    about_means = float(formula is None or formula.intercept)  # without an intercept, products are about 0
+    means, mean = totals.total / totals.present * about_means, totals.outcome / totals.weight * about_means
+    centre = messages.Centre(**fields, centre=means, mean=mean)
+    moments = session.once("moments", messages.Moments, lambda: session.sum(_part_of(session).sum_products, centre))
     variances = np.maximum(np.diagonal(moments.products), 0.0) / totals.weight
     spread = np.sqrt(variances)
     constant = spread <= 1e-9 * (1.0 + np.abs(centre.centre))
@@ -155,7 +190,22 @@ def agree(session: Session, model: messages.Model, missing: Missing) -> tuple[Ag
     scale = float(np.sqrt(moments.outcome_squares / totals.weight)) if gaussian else 1.0
     if not scale > 0:
         raise DataError("outcomes must vary; got the same for all patients", where="y", hint="Check the outcome.")
-    agreed = Agreed(columns, covariates, described.classes, described.levels, totals, moments, centre, spread, scale)
+    levels = described.levels if design is None else ()
+    agreed = Agreed(
+        columns,
+        covariates,
+        described.classes,
+        levels,
+        totals,
+        moments,
+        centre,
+        spread,
+        scale,
+        design,
+        formula is None or formula.intercept,
+        described.columns,
+        described.levels,
+    )
     return agreed, gaps
 
 
@@ -163,6 +213,7 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = Fals
     """Maximise the penalised likelihood; with `null`, only over the intercept."""
     free = np.zeros(len(agreed.covariates) + 1, dtype=np.bool_)
     free[: 1 if null else None] = True
+    free[0] &= agreed.has_intercept and not agreed.centre.site_intercepts  # sites maximise over their intercepts
     name = "null" if null else "rounds"
     rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: _start(agreed, null=null), name=name)
     diverging = np.zeros_like(free)
@@ -171,7 +222,7 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = Fals
         tried = before.coefficients + before.share * before.step
         sums = session.sum(RegressionSite.sum_derivatives, agreed.at(np.clip(tried, -STEEPEST, STEEPEST)))
         if not (plan.alpha or np.isfinite(before.objective)):
-            _check_independent(sums.information, agreed, DEPENDENT_MASKED if plan.masked else DEPENDENT)
+            _check_independent(sums.information, agreed, DEPENDENT_MASKED if plan.masked else DEPENDENT, free)
         rounds.state = reached = _climb(before, tried, sums, plan.alpha, free)
         change = float(np.abs(reached.step).max())
         rounds.record(deviance=sums.deviance, change=change, share=before.share)
@@ -195,9 +246,9 @@ def _start(agreed: Agreed, *, null: bool) -> messages.Ascent:
     coefficients = np.zeros(p)
     mean = agreed.centre.mean / agreed.scale
     link, family = agreed.centre.link, cast(Family, agreed.centre.family)
-    if not (link == "log" and mean <= 0):
+    if agreed.has_intercept and not (link == "log" and mean <= 0):
         coefficients[0] = float(predictor_of(link, np.array([mean]))[0])  # type: ignore[arg-type]
-    if not null:
+    if not null and (agreed.has_intercept or link == "identity"):
         spread, scale = agreed.spread, agreed.scale
         products = agreed.moments.products / np.outer(spread, spread)
         cross = agreed.moments.cross / (spread * scale)
@@ -256,9 +307,10 @@ def _climb(
     )
 
 
-def _check_independent(information: Floats, agreed: Agreed, tol: float) -> None:
+def _check_independent(information: Floats, agreed: Agreed, tol: float, free: NDArray[np.bool_]) -> None:
     """Raise DataError if covariates depend on each other; the message names them."""
-    dependent = dependent_columns(information, tol)
+    dependent = np.zeros_like(free)
+    dependent[free] = dependent_columns(information[np.ix_(free, free)], tol)
     if dependent.any():
         names = [("intercept", *agreed.covariates)[place] for place in np.flatnonzero(dependent).tolist()]
         raise DataError(

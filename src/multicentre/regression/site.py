@@ -1,10 +1,12 @@
 """Site part of the generalised linear models: the steps that a coordinator can request.
 
 Steps also inherited: ``count_gaps``, ``handle_gaps``, ``add_indicators`` and ``report_gaps`` from
-data/missing/values.py. Of these, only ``report_gaps`` returns values of a single site.
+data/missing/values.py; ``build_design`` from data/formula/site.py, and ``count_below`` for knots from
+statistics/quantiles/site.py. Of these, only ``report_gaps`` returns values of a single site.
 
-All other answers are terms of sums over sites. An answer states its effective number of patients: those of its smallest
-group, or fewer if a few patients dominate the weights. The guard refuses an answer with too few.
+``tell_intercept`` returns the intercept of a single site, on request. All other answers are terms of sums over sites.
+An answer states its effective number of patients: those of its smallest group, or fewer if a few patients dominate the
+weights. The guard refuses an answer with too few.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from scipy.special import xlogy
 
 from multicentre.core.messages import Length, Lengths, Message, Nothing
 from multicentre.core.steps import step
-from multicentre.data.missing.values import Missing, TabularPart
+from multicentre.data.formula.site import FormulaPart
+from multicentre.data.missing.values import Missing
 from multicentre.data.records import effective_number, fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 from multicentre.regression import messages
 from multicentre.regression.maths import (
+    LARGEST_PREDICTOR,
     LINKS,
     Family,
     Link,
@@ -33,6 +37,12 @@ from multicentre.regression.maths import (
     predicted_mean,
     saturated,
     slopes,
+)
+from multicentre.regression.site_intercepts import (
+    OwnIntercept,
+    centre_rows,
+    is_one_sided,
+    maximise_intercept,
 )
 
 Floats = NDArray[np.float64]
@@ -45,7 +55,7 @@ STEEPEST = 1e3
 ROUNDING = 1e-6
 
 
-class RegressionSite(TabularPart):
+class RegressionSite(FormulaPart):
     """Site part of federated generalised linear models."""
 
     method: ClassVar[str] = "fed-glm"
@@ -67,7 +77,8 @@ class RegressionSite(TabularPart):
     def describe(self, request: Nothing) -> messages.Described:
         """Return the names of columns, levels of categories and classes, which must agree over sites."""
         data = self.data
-        return messages.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
+        outcome = (data.outcome_name,) if data.outcome_name else ()
+        return messages.Described(data.columns, data.classes, levels=data.levels, outcome=outcome, patients=len(data))
 
     @step(releases=messages.Totals, when="once", summed=True)
     def sum_columns(self, request: messages.Model) -> messages.Totals:
@@ -133,11 +144,55 @@ class RegressionSite(TabularPart):
         """Sum the slopes of the predicted means, and their derivatives by the coefficients, for marginal effects."""
         rows, outcome, predictor = self._at(request)
         first, second = slopes(self._link, predictor, predicted_mean(self._link, predictor))
-        weights = self._weights
-        behind = self._behind_terms(patient_terms(self._family, self._link, outcome, predictor))
+        weights, terms = self._weights, patient_terms(self._family, self._link, outcome, predictor)
+        own = 0.0
+        if self._model.site_intercepts:
+            own = float(weights @ second) ** 2 / float(weights @ terms.weight)
         return messages.Slopes(
-            float(weights.sum()), float(weights @ first), rows.T @ (weights * second), patients=behind
+            float(weights.sum()),
+            float(weights @ first),
+            rows.T @ (weights * second),
+            own,
+            patients=self._behind_terms(terms),
         )
+
+    @step(releases=messages.Intercepts, when="at the end", summed=True)
+    def sum_intercepts(self, request: messages.At) -> messages.Intercepts:
+        """Sum the sites' intercepts, weighted by their patients; 0 for a site without a finite intercept."""
+        own, behind = self._own_intercept(request)
+        weight = float(self._weights.sum())
+        if own is None:
+            return messages.Intercepts(0.0, 0.0, 0.0, 0.0, np.zeros(len(request.coefficients)), patients=behind)
+        shares = weight * own.centred.mean
+        return messages.Intercepts(
+            1.0, weight, weight * own.intercept, weight**2 / own.centred.information, shares, patients=behind
+        )
+
+    @step(releases=messages.OwnIntercept, when="on request", refusable=True)
+    def tell_intercept(self, request: messages.Uncertainty) -> messages.OwnIntercept:
+        """Return the site's intercept and its standard error, so that an analyst can compare the sites."""
+        own, behind = self._own_intercept(request)
+        if own is None:
+            return messages.OwnIntercept(0.0, 0.0, patients=0)
+        # From the means over all sites, which the rounds subtract, to covariates of 0.
+        shift = np.concatenate([[0.0], request.centre / request.spread])
+        mean, covariance = own.centred.mean + shift, request.covariance
+        if covariance.shape != (len(shift),) * 2:
+            raise MessageError(f"covariance must be {len(shift)} x {len(shift)}; got another shape", where=self.method)
+        variance = request.dispersion / own.centred.information + float(mean @ covariance @ mean)
+        value = request.coefficients[0] + own.intercept - float(shift @ request.coefficients)
+        return messages.OwnIntercept(value, float(np.sqrt(max(variance, 0.0))), patients=behind)
+
+    def _own_intercept(self, request: messages.At) -> tuple[OwnIntercept | None, int]:
+        """Return the site's intercept, None if it is not finite, and the effective number of patients."""
+        rows, outcome, predictor = self._standardised(request)
+        family, link, weights = self._family, self._link, self._weights
+        shifted = self._with_intercept(outcome, predictor)
+        terms = patient_terms(family, link, outcome, shifted)
+        behind = self._behind_terms(terms)
+        if is_one_sided(family, outcome, weights):
+            return None, behind
+        return OwnIntercept(float(shifted[0] - predictor[0]), centre_rows(rows, weights * terms.weight)), behind
 
     @property
     def _model(self) -> messages.Model:
@@ -264,7 +319,28 @@ class RegressionSite(TabularPart):
         return np.nan_to_num(self._covariates - request.centre)
 
     def _at(self, request: messages.At) -> tuple[Floats, Floats, Floats]:
-        """Return standardised rows with a column of ones, outcomes, and linear predictors."""
+        """Return standardised rows with a column of ones, outcomes, and linear predictors.
+
+        If each site has an intercept, linear predictors have that of the site, and rows are about their mean.
+        """
+        rows, outcome, predictor = self._standardised(request)
+        if not self._model.site_intercepts:
+            return rows, outcome, predictor
+        predictor = self._with_intercept(outcome, predictor)
+        terms = patient_terms(self._family, self._link, outcome, predictor)
+        return centre_rows(rows, self._weights * terms.weight).rows, outcome, predictor
+
+    def _with_intercept(self, outcome: Floats, predictor: Floats) -> Floats:
+        """Return linear predictors with the site's intercept at the maximum of its likelihood."""
+        family, link = self._family, self._link
+        if is_one_sided(family, outcome, self._weights):
+            return np.full_like(predictor, LARGEST_PREDICTOR if outcome[self._weights > 0][0] else -LARGEST_PREDICTOR)
+        return predictor + maximise_intercept(
+            lambda at: patient_terms(family, link, outcome, at), predictor, self._weights
+        )
+
+    def _standardised(self, request: messages.At) -> tuple[Floats, Floats, Floats]:
+        """Return standardised rows with a column of ones, outcomes, and predictors without a site's intercept."""
         self._agree(request)
         centred, d = self._centred(request), len(self._places)
         if (len(request.spread), len(request.coefficients)) != (d, d + 1) or not (request.spread > 0).all():

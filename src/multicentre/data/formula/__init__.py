@@ -1,0 +1,20 @@
+"""Formulas of regression models: a strict grammar, columns that sites build from a declared design, and its agreement.
+
+The grammar is read at the coordinator. A site receives a :class:`Design`: names of columns, functions of a closed list
+and their numbers. Neither evaluates an expression.
+"""
+
+from multicentre.data.formula.agreement import agree_design
+from multicentre.data.formula.design import Design, build_columns, differentiate_columns
+from multicentre.data.formula.grammar import Formula, parse_formula
+from multicentre.data.formula.site import FormulaPart
+
+__all__ = [
+    "Design",
+    "Formula",
+    "FormulaPart",
+    "agree_design",
+    "build_columns",
+    "differentiate_columns",
+    "parse_formula",
+]

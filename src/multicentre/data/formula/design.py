@@ -1,0 +1,386 @@
+"""Design of a formula: the message that a site receives, and the columns that it builds.
+
+A design names columns of the data, functions of a closed list, their numbers, and products of these. The columns are
+computed by the functions in this package. The same code builds the columns of new patients for predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.core.messages import Message, array, flag, texts
+from multicentre.data.categories import families, read_level
+from multicentre.data.formula.functions import LEADING, SCALARS, apply_scalar, apply_spline, check_function
+from multicentre.data.formula.grammar import MOST_FACTORS
+from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+# Columns of a design; more do not fit into memory for a million patients.
+MOST_COLUMNS = 2000
+
+
+@dataclass(frozen=True)
+class Step:
+    """Function in a factor of a design, and its numbers."""
+
+    function: str
+    numbers: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class BuiltFactor:
+    """Factor of a design.
+
+    Attributes
+    ----------
+    name : str
+        Name in the names of columns.
+    source : str
+        Column or category of the data.
+    steps : tuple of Step
+        Functions of a number, the inner one first.
+    levels : tuple of str
+        Levels of a category, the reference first; empty for numbers.
+    reduced : bool
+        True if the reference has no column.
+    """
+
+    name: str
+    source: str
+    steps: tuple[Step, ...] = ()
+    levels: tuple[str, ...] = ()
+    reduced: bool = False
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the factor's columns."""
+        if self.levels:
+            return tuple(f"{self.source}={level}" for level in self.levels[int(self.reduced) :])
+        if not self.is_spline:
+            return (self.name,)
+        last = self.steps[-1]
+        width = apply_spline(last.function, last.numbers, np.zeros(1)).shape[1]
+        return tuple(f"{self.name}[{place + 1}]" for place in range(width))
+
+    @property
+    def is_spline(self) -> bool:
+        """Whether the last function is a spline."""
+        return bool(self.steps) and self.steps[-1].function in LEADING
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of some patients."""
+
+    X: Floats
+    columns: tuple[str, ...]
+    levels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Design(Message):
+    """Columns that sites build for a formula. Lists of lists travel as one list and the end of each part."""
+
+    names: tuple[str, ...] = texts("factors of the formula")
+    sources: tuple[str, ...] = texts("column or category of each factor")
+    functions: tuple[str, ...] = texts("functions of each factor: logarithms, sqrt, power, centre, scale, splines")
+    functions_end: Integers = array("end of the functions of each factor", ("f",), dtype="i8")
+    numbers: Floats = array("numbers of each function: exponents, knots", ("v",))
+    numbers_end: Integers = array("end of the numbers of each function", ("g",), dtype="i8")
+    levels: tuple[str, ...] = texts("levels of each category, its reference first")
+    levels_end: Integers = array("end of the levels of each factor", ("f",), dtype="i8")
+    reduced: NDArray[np.bool_] = array("whether the reference has no column", ("f",), dtype="b1")
+    terms: Integers = array("factors of each product", ("t",), dtype="i8")
+    terms_end: Integers = array("end of the factors of each product", ("m",), dtype="i8")
+    has_offset: bool = flag("the last factor is an offset")
+    passed: tuple[str, ...] = texts("columns that remain as they are: offset, weights, clusters, indicators")
+
+    @classmethod
+    def of(
+        cls,
+        factors: Sequence[BuiltFactor],
+        terms: Sequence[Sequence[int]],
+        offset: BuiltFactor | None = None,
+        passed: Iterable[str] = (),
+    ) -> Self:
+        """Return the message for factors, and terms that are places of factors."""
+        every = [*factors, *([] if offset is None else [offset])]
+        steps = [step for factor in every for step in factor.steps]
+        return cls(
+            tuple(factor.name for factor in every),
+            tuple(factor.source for factor in every),
+            tuple(step.function for step in steps),
+            _ends(factor.steps for factor in every),
+            np.array([number for step in steps for number in step.numbers], dtype=np.float64),
+            _ends(step.numbers for step in steps),
+            tuple(level for factor in every for level in factor.levels),
+            _ends(factor.levels for factor in every),
+            np.array([factor.reduced for factor in every], dtype=np.bool_),
+            np.array([place for term in terms for place in term], dtype=np.int64),
+            _ends(terms),
+            offset is not None,
+            tuple(passed),
+        )
+
+    @property
+    def factors(self) -> tuple[BuiltFactor, ...]:
+        """Factors, that of the offset last."""
+        numbers = _split(tuple(self.numbers.tolist()), self.numbers_end)
+        steps = [Step(name, of_step) for name, of_step in zip(self.functions, numbers, strict=True)]
+        parts = zip(
+            self.names,
+            self.sources,
+            _split(tuple(steps), self.functions_end),
+            _split(self.levels, self.levels_end),
+            self.reduced.tolist(),
+            strict=True,
+        )
+        return tuple(BuiltFactor(*part) for part in parts)
+
+    @property
+    def products(self) -> list[tuple[int, ...]]:
+        """Places of the factors of each term."""
+        return _split(tuple(self.terms.tolist()), self.terms_end)
+
+    @property
+    def offset_name(self) -> str:
+        """Name of the column of the offset; empty without one."""
+        return f"offset({self.names[-1]})" if self.has_offset else ""
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns that sites build: covariates, offset, columns that remain as they are."""
+        of_factor = [factor.column_names for factor in self.factors]
+        covariates = [name for term in self.products for name in _crossed_names([of_factor[place] for place in term])]
+        return (*covariates, *([self.offset_name] if self.has_offset else []), *self.passed)
+
+    def check(self) -> Self:
+        """Return the design if its parts fit each other and its functions and numbers are in range.
+
+        Raises
+        ------
+        MessageError
+            A part does not fit, or a function is not in the list.
+        """
+        self.checked()
+        ends = (
+            (self.functions_end, len(self.functions)),
+            (self.numbers_end, len(self.numbers)),
+            (self.levels_end, len(self.levels)),
+            (self.terms_end, len(self.terms)),
+        )
+        fits = all((np.diff(end, prepend=0) >= 0).all() and (end[-1] if len(end) else 0) == n for end, n in ends)
+        n_usable = len(self.names) - int(self.has_offset)
+        fits = fits and len(self.numbers_end) == len(self.functions) and n_usable >= 0
+        fits = fits and len(self.names) == len(self.sources) == len(self.functions_end)
+        fits = fits and bool(((self.terms >= 0) & (self.terms < n_usable)).all())
+        if not (fits and all(1 <= len(term) <= MOST_FACTORS for term in self.products)):
+            raise MessageError("factors and terms of a design must fit each other; they do not", where="formula")
+        for factor in self.factors:
+            _check_factor(factor)
+        names = self.column_names
+        if len(set(names)) < len(names) or len(names) > MOST_COLUMNS:
+            raise MessageError(
+                f"a design must have different columns, at most {MOST_COLUMNS}; got {len(names)}", where="formula"
+            )
+        return self
+
+
+def _check_factor(factor: BuiltFactor) -> None:
+    for step in factor.steps:
+        check_function(step.function, step.numbers)
+    inner_splines = [step for step in factor.steps[:-1] if step.function in LEADING]
+    bad_levels = factor.levels and (factor.steps or len(set(factor.levels)) < max(len(factor.levels), 2))
+    if inner_splines or bad_levels or len(factor.steps) > MOST_FACTORS:
+        raise MessageError(
+            f"a factor must be a category with different levels, or at most {MOST_FACTORS} functions with a spline at "
+            "the end; got another",
+            where=f"formula, {factor.name}",
+        )
+
+
+def build_columns(design: Design, table: Table, fixed: tuple[str, str] = ("", "")) -> Floats:
+    """Return the columns of a design for some patients, shape (n, number of columns); NaN where missing.
+
+    Parameters
+    ----------
+    design : Design
+    table : Table
+    fixed : tuple of two str
+        Category, and the level that all patients get; for comparisons of predictions.
+
+    Raises
+    ------
+    SchemaMismatch
+        A column or a level does not exist.
+    DataError
+        A function is not defined for a value, or a value is not one of the levels.
+
+    Examples
+    --------
+    >>> factors = [BuiltFactor("log(age)", "age", (Step("log"),)), BuiltFactor("dose", "dose")]
+    >>> design = Design.of(factors, [(0,), (0, 1)])
+    >>> design.column_names
+    ('log(age)', 'log(age):dose')
+    >>> build_columns(design, Table(np.array([[1.0, 5.0]]), ("age", "dose"))).tolist()
+    [[0.0, 0.0]]
+    """
+    values = [factor_values(factor, table, fixed)[0] for factor in design.factors]
+    products = [_product([values[place] for place in term]) for term in design.products]
+    offset = [values[-1]] if design.has_offset else []
+    passed = [table.X[:, [_place(name, table)]] for name in design.passed]
+    return np.column_stack([np.zeros((len(table.X), 0)), *products, *offset, *passed])
+
+
+def differentiate_columns(design: Design, table: Table, source: str) -> Floats:
+    """Return the derivatives of the columns of a design by a numeric column, shape (n, number of columns).
+
+    Examples
+    --------
+    >>> design = Design.of([BuiltFactor("age", "age"), BuiltFactor("dose", "dose")], [(0,), (0, 1)])
+    >>> differentiate_columns(design, Table(np.array([[60.0, 5.0]]), ("age", "dose")), "age").tolist()
+    [[1.0, 5.0]]
+    """
+    factors = design.factors
+    pairs = [factor_values(factor, table) for factor in factors]
+    parts = []
+    for term in design.products:
+        values, total = [pairs[place][0] for place in term], 0.0 * _product([pairs[place][0] for place in term])
+        for position, place in enumerate(term):
+            if factors[place].source == source and not factors[place].levels:
+                total = total + _product([*values[:position], pairs[place][1], *values[position + 1 :]])
+        parts.append(total)
+    offset = [pairs[-1][1] if factors[-1].source == source else 0.0 * pairs[-1][1]] if design.has_offset else []
+    passed = [np.zeros((len(table.X), len(design.passed)))]
+    return np.column_stack([np.zeros((len(table.X), 0)), *parts, *offset, *passed])
+
+
+def factor_values(factor: BuiltFactor, table: Table, fixed: tuple[str, str] = ("", "")) -> tuple[Floats, Floats]:
+    """Return the columns of a factor and, for numbers, their derivatives, shape (n, number of columns) each."""
+    if factor.levels:
+        values = level_values(factor, table, fixed)[:, int(factor.reduced) :]
+        return values, np.zeros_like(values)
+    value = table.X[:, _place(factor.source, table)]
+    slope = np.ones_like(value)
+    for step in factor.steps:
+        if step.function in SCALARS:
+            value, inner = apply_scalar(step.function, step.numbers, value, factor.source)
+            slope = slope * inner
+        else:
+            basis, derivative = (apply_spline(step.function, step.numbers, value, order) for order in (0, 1))
+            return basis, derivative * slope[:, None]
+    return value[:, None], slope[:, None]
+
+
+def level_values(factor: BuiltFactor, table: Table, fixed: tuple[str, str] = ("", "")) -> Floats:
+    """Return 1 for the patients of each level and 0 for others, shape (n, levels); NaN where missing."""
+    if fixed[0] == factor.source:
+        chosen = np.array([level == fixed[1] for level in factor.levels], dtype=np.float64)
+        return np.broadcast_to(chosen, (len(table.X), len(factor.levels)))
+    if factor.source in families(table.levels):
+        parts = [
+            read_level(table.X, table.columns, table.levels, f"{factor.source}={level}") for level in factor.levels
+        ]
+        present = [part for part in parts if part is not None]
+        if len(present) < len(parts):
+            raise SchemaMismatch(
+                f"levels of {factor.source} must be declared in the data, all but one with a column; some are not",
+                where="formula",
+                hint="Declare the categories of the data with all of their levels.",
+            )
+        values = np.column_stack(present)
+    else:
+        column = table.X[:, [_place(factor.source, table)]]
+        values = np.where(np.isnan(column), np.nan, column == np.array([float(level) for level in factor.levels]))
+    if (np.nansum(values, axis=1) < 1.0 - np.isnan(values).any(axis=1)).any():
+        raise DataError(
+            f"every value of {factor.source} must be one of its levels in the formula; some are not",
+            where="formula",
+            hint=f"Name all levels: C({factor.source}, levels=[...]).",
+        )
+    return values
+
+
+def select_factor(design: Design, place: int) -> Design:
+    """Return a design of one factor only, with all levels of a category.
+
+    Examples
+    --------
+    >>> select_factor(Design.of([BuiltFactor("age", "age"), BuiltFactor("dose", "dose")], [(0, 1)]), 1).column_names
+    ('dose',)
+    """
+    return Design.of([replace(design.factors[place], reduced=False)], [(0,)])
+
+
+def _place(name: str, table: Table) -> int:
+    if name not in table.columns:
+        raise SchemaMismatch(
+            f"names in a formula must be columns or categories of the data; got {name}",
+            where="formula",
+            hint=f"The columns begin with {', '.join(table.columns[:10])}.",
+        )
+    return table.columns.index(name)
+
+
+def _product(parts: Sequence[Floats]) -> Floats:
+    """Return the products of the columns of some factors; columns of the first factor change fastest."""
+    return reduce(lambda left, right: (right[:, :, None] * left[:, None, :]).reshape(len(left), -1), parts)
+
+
+def _crossed_names(parts: Sequence[Sequence[str]]) -> list[str]:
+    return list(reduce(lambda left, right: [f"{first}:{second}" for second in right for first in left], parts))
+
+
+def _ends(parts: Iterable[Sequence[object]]) -> Integers:
+    return np.cumsum([len(part) for part in parts], dtype=np.int64)
+
+
+def _split(values: tuple, ends: Integers) -> list[tuple]:  # type: ignore[type-arg]
+    starts = [0, *ends.tolist()]
+    return [values[first:last] for first, last in zip(starts, ends.tolist(), strict=False)]
+
+
+def check_names(sources: Iterable[str], columns: Sequence[str], levels: Sequence[str]) -> None:
+    """Raise SchemaMismatch unless every name is a column or a category.
+
+    Examples
+    --------
+    >>> check_names(["age", "sex"], ["age", "sex=m"], ["sex=f", "sex=m"])
+    """
+    available = [*columns, *families(levels)]
+    if absent := [name for name in sources if name not in available]:
+        names = list(dict.fromkeys(name.partition("=")[0] for name in columns))
+        raise SchemaMismatch(
+            f"names in a formula must be columns or categories of the data; got {', '.join(absent)}",
+            where="formula",
+            hint=f"The columns and categories begin with {', '.join(names[:10])}.",
+        )
+
+
+def single_number(values: object, where: str) -> float:
+    """Return an argument of a function as a number.
+
+    Raises
+    ------
+    ConfigurationError
+        It is not a number.
+
+    Examples
+    --------
+    >>> single_number(2.0, "power(age, 2)")
+    2.0
+    """
+    if isinstance(values, int | float):
+        return float(values)
+    raise ConfigurationError(
+        "the argument must be a number; got another value or none",
+        where=f"formula, {where}",
+        hint="Examples: power(age, 2), centre(age, 60), scale(age, 60, 10).",
+    )

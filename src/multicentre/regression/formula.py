@@ -1,0 +1,176 @@
+"""Formula of a regression model: its columns for new patients, and its missing entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.core.messages import texts
+from multicentre.data.categories import families
+from multicentre.data.formula.agreement import needs_quantiles
+from multicentre.data.formula.design import Design, Table, build_columns
+from multicentre.data.formula.grammar import Formula, parse_formula
+from multicentre.data.table import is_frame, rows_for
+from multicentre.data.tabular import Tabular, add_indicators
+from multicentre.errors import ConfigurationError
+from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
+from multicentre.estimator.site_estimates import SiteEstimates
+from multicentre.regression.results import INTERCEPT, RegressionResults
+from multicentre.regression.rounds import Agreed
+from multicentre.regression.site import RegressionMissing
+from multicentre.regression.site_effects import SiteEffects
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+T = TypeVar("T", bound=Tabular)
+
+
+@dataclass(frozen=True)
+class FittedDesign(Design):
+    """Design of a fit, and the columns of the data that it is built from."""
+
+    data_columns: tuple[str, ...] = texts("columns of the data", default=())
+    data_levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
+    marked: tuple[str, ...] = texts("columns whose missing entries have an indicator", default=())
+
+    @property
+    def used(self) -> list[str]:
+        """Columns of the data that the design needs, without indicators."""
+        names = {*self.sources, *self.passed}
+        of_category = {
+            level for name, family in families(self.data_levels).items() if name in names for level in family
+        }
+        return [name for name in self.data_columns if name in names or name in of_category]
+
+
+class HasFormula(RegressionResults):
+    """Regression whose covariates may be those of a formula.
+
+    Attributes
+    ----------
+    design_ : FittedDesign
+        Columns of the formula, with the knots and levels that the sites agreed on. Only with a formula.
+    """
+
+    saved_attributes: ClassVar[SavedAttributes] = {
+        **RegressionResults.saved_attributes,
+        "design_": Saved(saved_message(FittedDesign).pack, saved_message(FittedDesign).unpack, True, True),
+    }
+    design_: FittedDesign
+    formula: str | None
+    site_effects: SiteEffects | None
+    missing: RegressionMissing
+
+    @property
+    def _parsed(self) -> Formula | None:
+        return None if self.formula is None else parse_formula(self.formula)
+
+    @property
+    def _design(self) -> FittedDesign | None:
+        """Design of the fit; None without a formula."""
+        return None if self.formula is None else self.design_
+
+    @property
+    def _offset_column(self) -> str:
+        """Name of the column of the offset, of the data or of the formula; empty without one."""
+        parsed = self._parsed
+        return self.offset or ("" if parsed is None else parsed.offset_name)
+
+    def _check_formula(self) -> None:
+        """Raise ConfigurationError unless the formula can be read and fits the other parameters."""
+        parsed = self._parsed
+        if parsed is None:
+            return
+        if self.offset and parsed.offset is not None:
+            raise ConfigurationError(
+                "there must be one offset; got one in the formula and the parameter offset",
+                where="offset",
+                hint="Leave the parameter out.",
+            )
+        if not parsed.intercept and (self.site_effects or self.missing != "complete"):
+            raise ConfigurationError(
+                'a model without intercept must have missing="complete" and no site_effects; got others',
+                where="formula",
+                hint="Keep the intercept in the formula.",
+            )
+        named = [getattr(self, name, None) for name in ("offset", "weights", "cluster")]
+        if repeated := sorted({name for name in named if name} & set(parsed.columns)):
+            raise ConfigurationError(
+                f"offset, weights and cluster must not be in the formula; got {', '.join(repeated)}",
+                where="formula",
+                hint="Leave the column out of the formula.",
+            )
+
+    def _set_design(self, agreed: Agreed) -> None:
+        if agreed.design is None:
+            return
+        fields = {name: getattr(agreed.design, name) for name in Design.declarations()}
+        gaps = self.missing_values_
+        self.design_ = FittedDesign(
+            **fields,
+            data_columns=agreed.data_columns,
+            data_levels=agreed.data_levels,
+            marked=gaps.incomplete_columns if gaps.indicators else (),
+        )
+
+    def _formula_steps(self) -> set[str]:
+        """Return the names of the steps that a formula needs."""
+        parsed = self._parsed
+        if parsed is None:
+            return set()
+        return {"build_design", "count_below"} if needs_quantiles(parsed) else {"build_design"}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per coefficient; see :meth:`RegressionResults.to_frame`."""
+        frame, parsed = super().to_frame(), self._parsed
+        return frame if parsed is None or parsed.intercept else frame.drop(index=INTERCEPT)
+
+    def by_site(self) -> SiteEstimates:
+        """Fit each site alone; see :meth:`RegressionResults.by_site`.
+
+        Raises
+        ------
+        ConfigurationError
+            Knots of a spline follow from the patients, so that each site alone would have other columns.
+        """
+        parsed = self._parsed
+        if parsed is not None and needs_quantiles(parsed):
+            raise ConfigurationError(
+                "splines must have stated knots if sites are compared; got knots by quantiles",
+                where="formula",
+                hint="State the knots and the boundary of the fit, which are in design_.",
+            )
+        return super().by_site()
+
+    def leave_out_incomplete(self, data: T) -> T:
+        """Return the records to score: those without missing values in the columns of the formula."""
+        design = self._design
+        return super().leave_out_incomplete(data if design is None else data.keep_columns(design.used))
+
+    def _columns_of(self, X: Any) -> Floats:
+        check_is_fitted(self, "model_")
+        design = self._design
+        if design is None:
+            return super()._columns_of(X)
+        has_all = not is_frame(X) and getattr(X, "columns", None) in (None, design.data_columns)
+        columns = design.data_columns if has_all else tuple(design.used)
+        if hasattr(X, "keep_columns") and not has_all:
+            X = X.keep_columns(columns)
+        values = rows_for(X, columns, design.data_levels)
+        places = [columns.index(name) for name in design.used]
+        self.require_complete(values[:, places])
+        values = add_indicators(values, columns, design.data_levels, design.marked)
+        names = (*columns, *(f"missing_{name}" for name in design.marked))
+        return build_columns(design, Table(values, names, design.data_levels))
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        if self._design is not None:
+            self._design.check()

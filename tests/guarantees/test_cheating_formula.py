@@ -1,0 +1,81 @@
+"""A coordinator that aims the columns of a formula at single patients, or sends code, gets no answer."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from multicentre.data.formula.agreement import make_design
+from multicentre.data.formula.design import Table
+from multicentre.data.formula.grammar import parse_formula
+from multicentre.data.missing.values import Handling
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, RefusedByPolicy
+from multicentre.regression.site import RegressionSite
+
+N = 60
+NAMES = ("age", "dose")
+TABLE = Table(np.zeros((1, 2)), NAMES)
+
+
+def begin(*, secure=True, policy=None):
+    """Begin at three sites; patient 0 of the first has the highest age of all."""
+    sites = {}
+    for place in range(3):
+        rng = np.random.default_rng(place)
+        age = np.round(rng.normal(60, 10, N), 1)
+        age[0] = 150.0 if place == 0 else 60.0
+        y = (rng.random(N) < 0.5).astype(int)
+        sites[f"s{place}"] = mc.data.TableData(np.column_stack([age, rng.normal(size=N)]), y, columns=NAMES)
+    options = {} if policy is None else {"policy": policy}
+    federation = mc.Federation.in_process(sites, secure_sum=secure, one_row_per_patient=True, **options)
+    session = federation.begin(RegressionSite)
+    session.sum(RegressionSite.count_gaps, Handling("complete", NAMES))
+    return session
+
+
+def design_of(formula):
+    return make_design(parse_formula(formula), TABLE)
+
+
+# Knots, and levels, that only the patient of 150 years is beyond.
+AIMED = ["bs(age, knots=[140], boundary=[40, 160], degree=1)", "ns(age, knots=[140], boundary=[40, 160])"]
+
+
+@pytest.mark.parametrize("formula", AIMED)
+def test_unmasked_knots_around_one_patient_are_refused(formula):
+    with pytest.raises(DisclosureRefused):
+        begin(secure=False).sum(RegressionSite.build_design, design_of(formula))
+
+
+@pytest.mark.parametrize("formula", AIMED)
+def test_masked_knots_around_one_patient_are_refused_by_a_minimum_of_totals(formula):
+    session = begin(policy=mc.Policy(min_patients_in_total=5))
+    with pytest.raises((DisclosureRefused, RefusedByPolicy), match="cell"):
+        session.sum(RegressionSite.build_design, design_of(formula))
+
+
+def test_the_formula_cannot_change_during_a_fit():
+    """With other knots, the difference of two sums would be that of the patients between them."""
+    session = begin()
+    session.sum(RegressionSite.build_design, design_of("ns(age, knots=[60], boundary=[40, 80])"))
+    with pytest.raises(ConfigurationError, match="must be that of the first request"):
+        session.sum(RegressionSite.build_design, design_of("ns(age, knots=[61], boundary=[40, 80])"))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"functions": ("exec",)},
+        {"functions": ("eval",)},
+        {"functions": ("__import__",)},
+        {"functions": ("exp",)},
+        {"functions": ("power",), "numbers": np.array([50.0]), "numbers_end": np.array([1])},
+        {"terms": np.array([0, 0, 0, 0]), "terms_end": np.array([4])},
+    ],
+)
+def test_a_site_refuses_functions_that_are_not_in_the_list(changed):
+    """Also exponents and products so large that a column would be that of the patient with the largest value."""
+    design = replace(design_of("log(age)"), **changed)
+    with pytest.raises(MessageError):
+        begin().sum(RegressionSite.build_design, design)

@@ -1,0 +1,137 @@
+"""Formulas of the regression models: agreement over sites, predictions, missing entries, and refusals."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import multicentre as mc
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.regression import FedGLM, FedLogisticRegression
+
+OPEN = mc.Policy(min_patients=0)
+N = 240
+CATEGORIES = {"stage": ["I", "II", "III"]}
+
+
+def frame(seed=0):
+    rng = np.random.default_rng(seed)
+    columns = {"age": rng.normal(60, 10, N), "dose": rng.lognormal(size=N), "stage": rng.choice(["I", "II", "III"], N)}
+    table = pd.DataFrame(columns)
+    predictor = 0.04 * (table["age"] - 60) + 0.5 * np.log(table["dose"]) + 0.5 * (table["stage"] == "III")
+    return table.assign(died=(rng.random(N) < 1 / (1 + np.exp(-predictor))).astype(int))
+
+
+def data_of(table):
+    return mc.data.TableData.from_frame(table, outcome="died", categories=CATEGORIES)
+
+
+def federate(data, *, secure=False, policy=OPEN):
+    sites = {f"s{i}": data.take(np.arange(i, len(data), 3)) for i in range(3)}
+    return mc.Federation.in_process(sites, policy=policy, secure_sum=secure)
+
+
+def test_a_formula_of_all_columns_is_the_fit_without_formula():
+    data = data_of(frame()).keep_columns(["age", "dose"])
+    with_formula = FedGLM("binomial", formula="died ~ age + dose").fit(federate(data))
+    without = FedGLM("binomial").fit(federate(data))
+    assert np.array_equal(with_formula.coef_, without.coef_)
+    assert sum(with_formula.session.traffic.calls.values()) == sum(without.session.traffic.calls.values()) + 1
+
+
+def test_predictions_are_of_frames_tables_and_saved_models(tmp_path):
+    table = frame()
+    data = data_of(table)
+    model = FedLogisticRegression(formula="age:stage + ns(dose, df=3)").fit(federate(data))
+    expected = model.predict_proba(table)
+    assert np.array_equal(model.predict_proba(table[["stage", "dose", "age"]]), expected)
+    assert np.array_equal(model.predict_proba(data), expected)
+    assert np.array_equal(model.predict_proba(data.X), expected)
+    model.save(tmp_path / "model")
+    loaded = FedLogisticRegression.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict_proba(table), expected)
+    ends = loaded.predict_interval(table[:5])
+    assert ((ends[:, 0] < expected[:5, 1]) & (expected[:5, 1] < ends[:, 1])).all()
+
+
+def test_only_columns_of_the_formula_count_as_missing():
+    table = frame()
+    table.loc[::5, "dose"] = np.nan
+    data = data_of(table)
+    model = FedLogisticRegression(formula="age + stage").fit(federate(data))
+    assert model.n_patients_ == N
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.assess(data)
+    assert FedLogisticRegression(formula="age + dose").fit(federate(data)).n_patients_ == N - N // 5
+
+
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_missing_terms_are_filled_and_marked(missing):
+    table = frame()
+    table.loc[::5, "dose"] = np.nan
+    data = data_of(table)
+    model = FedLogisticRegression(formula="age + log(dose)", missing=missing).fit(federate(data))
+    term = np.log(table["dose"])
+    filled = pd.DataFrame({"age": table["age"], "term": term.fillna(term.mean()), "died": table["died"]})
+    if missing == "indicator":
+        filled.insert(2, "gap", table["dose"].isna().astype(float))
+    same = mc.data.TableData.from_frame(filled, outcome="died")
+    expected = FedLogisticRegression().fit(federate(same))
+    assert model.coef_ == pytest.approx(expected.coef_, rel=1e-9)
+    assert model.predict_proba(table) == pytest.approx(expected.predict_proba(same), rel=1e-9)
+
+
+def test_the_outcome_of_the_formula_must_be_that_of_the_data():
+    with pytest.raises(SchemaMismatch, match="must be that of the data, died; got alive"):
+        FedLogisticRegression(formula="alive ~ age").fit(federate(data_of(frame())))
+    unnamed = mc.data.TableData(frame()[["age"]].to_numpy(), frame()["died"], columns=["age"])
+    FedLogisticRegression(formula="alive ~ age").fit(federate(unnamed))
+
+
+@pytest.mark.parametrize(
+    ("formula", "options", "error", "message"),
+    [
+        ("died ~ weight", {}, SchemaMismatch, "got weight"),
+        ("age + exp(dose)", {}, ConfigurationError, "function must be one of"),
+        ("log(centre(age, 60))", {}, DataError, "log must have positive values"),
+        ("C(stage, ref='IV')", {}, ConfigurationError, "got IV"),
+        ("ns(age, knots=[500], boundary=[40, 900])", {}, DataError, r"have none: ns.*range 2"),
+        ("age + offset(dose)", {"offset": "dose"}, ConfigurationError, "one offset"),
+        ("age + dose", {"weights": "dose"}, ConfigurationError, "must not be in the formula; got dose"),
+        ("age - 1", {"missing": "mean"}, ConfigurationError, "without intercept"),
+        (" ", {}, ConfigurationError, "formula must be None or a formula"),
+        ("age + dose + age:dose + power(age, 1)", {}, DataError, "combinations of others: age, power"),
+    ],
+)
+def test_clear_errors(formula, options, error, message):
+    with pytest.raises(error, match=message):
+        FedGLM("binomial", formula=formula, **options).fit(federate(data_of(frame())))
+
+
+def test_a_level_without_patients_is_named():
+    table = frame()
+    table.loc[table["stage"] == "III", "stage"] = "I"
+    with pytest.raises(DataError, match="these have none: stage=III"):
+        FedLogisticRegression(formula="age + stage").fit(federate(data_of(table), secure=True))
+
+
+def test_a_column_with_few_values_needs_stated_knots():
+    table = frame().assign(rooms=np.resize([1.0, 2.0, 3.0], N))
+    with pytest.raises(DataError, match="at least 5 different quantiles"):
+        FedLogisticRegression(formula="ns(rooms, df=4)").fit(federate(data_of(table)))
+
+
+def test_sites_are_compared_with_stated_knots_only():
+    model = FedLogisticRegression(formula="ns(age, df=3)").fit(federate(data_of(frame())))
+    with pytest.raises(ConfigurationError, match="must have stated knots"):
+        model.by_site()
+
+
+def test_without_intercept_there_is_no_row_for_it():
+    model = FedLogisticRegression(formula="stage - 1").fit(federate(data_of(frame())))
+    assert list(model.to_frame().index) == ["stage=I", "stage=II", "stage=III"]
+    assert model.intercept_ == 0.0
+    share = frame().groupby("stage")["died"].mean().to_numpy()
+    assert model.coef_ == pytest.approx(np.log(share / (1 - share)), rel=1e-8)
