@@ -33,8 +33,10 @@ def draw():
         "binomial": (rng.random(N_PATIENTS) < 1.0 / (1.0 + np.exp(0.4 - predictor))).astype(int),
         "poisson": rng.poisson(np.exp(0.2 + 0.7 * predictor)),
         "gamma": rng.gamma(2.0, np.exp(predictor) / 2.0),
-        "alike": 5.0 + fixed + rng.normal(size=N_PATIENTS),
     }
+    residuals = rng.normal(size=N_PATIENTS)
+    means = np.bincount(site, residuals) / np.bincount(site)
+    outcomes["alike"] = 5.0 + fixed + residuals - means[site]  # less variance between sites than by chance
     time = rng.exponential(np.exp(-fixed - intercept[site]))
     end = rng.uniform(0.2, 3.0, N_PATIENTS)
     event = (time <= end).astype(int)
@@ -58,9 +60,16 @@ add <- function(name, ...) {
   texts <- sapply(names(fields), function(field) sprintf('"%s": %s', field, values(fields[[field]])))
   lines <<- c(lines, sprintf('"%s": {%s}', name, paste(texts, collapse = ", ")))
 }
-mixed <- function(name, fit) {
+# Standard errors from second derivatives of the Laplace likelihood by coefficients and variances, as vcov(fit), but by
+# Richardson extrapolation: the differences that lme4 takes are off by up to 0.6 % for the counts here.
+curved_errors <- function(fit) {
+  theta <- getME(fit, "theta")
+  hessian <- numDeriv::hessian(update(fit, devFunOnly = TRUE), c(theta, fixef(fit)))
+  sqrt(diag(solve(hessian / 2)))[-seq_along(theta)]
+}
+mixed <- function(name, fit, errors = sqrt(diag(as.matrix(vcov(fit))))) {
   effects <- ranef(fit, condVar = TRUE)$site
-  add(name, coefficients = fixef(fit), errors = sqrt(diag(as.matrix(vcov(fit)))), log_likelihood = logLik(fit),
+  add(name, coefficients = fixef(fit), errors = errors, log_likelihood = logLik(fit),
       variances = as.numeric(VarCorr(fit)$site), residual = sigma(fit)^2, effects = as.matrix(effects),
       effect_errors = sqrt(apply(attr(effects, "postVar"), 3, diag)), aic = AIC(fit))
 }
@@ -72,11 +81,12 @@ for (reml in c(TRUE, FALSE)) {
   mixed(paste0("lmer-alike-", kind), lmer(alike ~ age + dose + sex + (1 | site), data, REML = reml, control = control))
 }
 for (family in c("binomial", "poisson")) {
-  # The information by finite differences of the Laplace likelihood, as lme4 reports it (use.hessian).
-  mixed(paste0("glmer-", family), glmer(as.formula(paste(family, "~ age + dose + sex + (1 | site)")), data,
-        family = family, control = glmer_control))
-  mixed(paste0("glmer-slope-", family), glmer(as.formula(paste(family, "~ age + dose + sex + (1 + dose | site)")), data,
-        family = family, control = glmer_control))
+  for (effects in c("(1 | site)", "(1 + dose | site)")) {
+    fit <- glmer(as.formula(paste(family, "~ age + dose + sex +", effects)), data, family = family,
+                 control = glmer_control)
+    name <- paste0("glmer-", if (effects == "(1 | site)") "" else "slope-", family)
+    mixed(name, fit, curved_errors(fit))
+  }
 }
 tight_cox <- coxph.control(eps = 1e-12, toler.inf = 1e-7, iter.max = 200, outer.max = 200)
 for (when in c("time", "month")) {

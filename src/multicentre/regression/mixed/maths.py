@@ -1,8 +1,8 @@
 """Linear mixed models: what a site contributes to the likelihood, and the criterion as a function of the sums.
 
-The outcome of a site is ``y = X b + Z u + e`` with effects of the site u of covariance ``s2 G`` and residuals of variance
-``s2``. With ``S = Z'Z`` and ``A = Z'[X y]``, the inverse of ``V = I + Z G Z'`` follows from matrices with q rows, the
-number of effects per site (Woodbury)::
+The outcome of a site is ``y = X b + Z u + e`` with effects of the site u of covariance ``s2 G`` and residuals of
+variance ``s2``. With ``S = Z'Z`` and ``A = Z'[X y]``, the inverse of ``V = I + Z G Z'`` follows from matrices with q
+rows, the number of effects per site (Woodbury)::
 
     [X y]' V^-1 [X y] = [X y]'[X y] - A' G B,    B = (I + S G)^-1 A,    log|V| = log|I + S G|
 
@@ -194,7 +194,7 @@ def solve(weighted: Weighted, n_patients: float, *, restricted: bool) -> Solutio
     """
     products = weighted.products
     design, cross = products[:-1, :-1], products[:-1, -1]
-    inverse = np.linalg.inv(design)
+    inverse = np.asarray(np.linalg.inv(design), dtype=np.float64)
     coefficients = inverse @ cross
     squares = float(products[-1, -1] - cross @ coefficients)
     freedom = n_patients - (len(design) if restricted else 0)

@@ -1,0 +1,1 @@
+"""Mixed models over several sites, with effects of sites as random."""

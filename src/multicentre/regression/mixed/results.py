@@ -1,0 +1,416 @@
+"""Results of a fitted mixed model: coefficients, variances between sites, tests and predictions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.core.session import Answers
+from multicentre.data.missing.values import HandlesMissing
+from multicentre.data.table import rows_for
+from multicentre.data.tabledata import TableData
+from multicentre.errors import ConfigurationError
+from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.estimator.presentation import effect_text, tests_frame
+from multicentre.estimator.results import with_note
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
+from multicentre.regression.linear_model import LinearModel
+from multicentre.regression.maths import Family, TestResult, chi_square_test, p_values, quantile, unit_deviances
+from multicentre.regression.mixed.maths import variance_test
+from multicentre.regression.mixed.messages import OwnEffects
+from multicentre.regression.mixed.rounds import Minimum
+from multicentre.regression.results import INTERCEPT, MOST_ROWS, RATIOS, Scales, to_units
+from multicentre.regression.rounds import Agreed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+# Smallest variance of a combination of effects, relative to that of its estimate at a site of mean size, that is not
+# rounding. lme4 compares the square root with 1e-4.
+SINGULAR = 1e-8
+
+
+class MixedResults(HandlesMissing, FederatedEstimator):
+    """Fitted mixed model.
+
+    Attributes
+    ----------
+    model_ : LinearModel
+        Columns and coefficients, from which predictions follow.
+    scales_ : Scales
+        Scales that the sites shared during the fit.
+    coef_ : array of shape (d,)
+        Coefficients per unit of each of the d covariates.
+    intercept_ : float
+        Intercept of a site with effects of 0.
+    covariance_ : array of shape (d + 1, d + 1)
+        Covariance of intercept and coefficients.
+    standard_errors_ : array of shape (d + 1,)
+        Standard errors of intercept and coefficients; NaN after rounds that did not converge.
+    p_values_ : array of shape (d + 1,)
+        Two-sided Wald tests by the normal distribution.
+    intervals_ : array of shape (d + 1, 2)
+        Lower and upper end of the intervals at `confidence_level`.
+    random_covariance_ : array of shape (q, q)
+        Covariance between sites of the intercept and the slopes, per unit of their covariates.
+    icc_ : float
+        Intraclass correlation: share of the variance between sites, for patients with mean values of `slopes`. For
+        classes it is on the scale of the logit, and NaN for counts.
+    singular_ : bool
+        True if the estimated covariance between sites has no inverse: a variance is 0, or two effects are collinear.
+    log_likelihood_ : float
+        Log-likelihood; restricted for a linear model with ``reml=True``.
+    aic_ : float
+        Akaike's criterion.
+    tests_ : dict of str to TestResult
+        "wald": all coefficients except the intercept are 0. "random_effects", of a linear model: sites do not differ.
+    n_patients_, n_sites_ : int
+        Patients and sites of the fit.
+    converged_ : bool
+        True if the rounds ended at the maximum of the likelihood.
+    effect_names_ : tuple of str
+        Names of the effects that differ between sites: the intercept, then `slopes`.
+    feature_names_in_ : tuple of str
+        Names of the covariates.
+    n_features_in_ : int
+        Number of covariates, d.
+    missing_values_ : MissingValues
+        Counts of missing values over all sites, and their handling.
+    """
+
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "mean_deviance": Metric("mean deviance", "lower", "", "deviance per patient of a site with effects of 0")
+    }
+    may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_", "standard_errors_", "p_values_", "intervals_"})
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "model_": saved_message(LinearModel),
+        "scales_": saved_message(Scales),
+        **dict.fromkeys(
+            (
+                "covariance_",
+                "standard_errors_",
+                "p_values_",
+                "intervals_",
+                "random_covariance_",
+                "singular_",
+                "log_likelihood_",
+                "aic_",
+                "n_patients_",
+                "n_sites_",
+                "converged_",
+            ),
+            PLAIN,
+        ),
+        "icc_": Saved(
+            lambda value: value if np.isfinite(value) else None, lambda value: np.nan if value is None else value
+        ),
+        "tests_": Saved(
+            lambda tests: {name: asdict(test) for name, test in tests.items()},
+            lambda facts: {name: TestResult(**test) for name, test in facts.items()},
+        ),
+    }
+    model_: LinearModel
+    scales_: Scales
+    covariance_: Floats
+    standard_errors_: Floats
+    p_values_: Floats
+    intervals_: Floats
+    random_covariance_: Floats
+    icc_: float
+    singular_: bool
+    log_likelihood_: float
+    aic_: float
+    tests_: dict[str, TestResult]
+    n_patients_: int
+    n_sites_: int
+    converged_: bool
+    slopes: Sequence[str]
+    confidence_level: float
+
+    @property
+    def coef_(self) -> Floats:
+        """Coefficients per unit of each covariate, shape (d,)."""
+        check_is_fitted(self, "model_")
+        return self.model_.coefficients
+
+    @property
+    def intercept_(self) -> float:
+        """Intercept of a site with effects of 0."""
+        check_is_fitted(self, "model_")
+        return self.model_.intercept
+
+    @property
+    def feature_names_in_(self) -> tuple[str, ...]:
+        """Names of the covariates."""
+        return self.model_.covariates
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of covariates."""
+        return len(self.model_.covariates)
+
+    @property
+    def effect_names_(self) -> tuple[str, ...]:
+        """Names of the effects that differ between sites."""
+        return (INTERCEPT, *self.slopes)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for the intercept and each covariate, as :meth:`FedGLM.to_frame`."""
+        import pandas as pd
+
+        check_is_fitted(self, "model_")
+        values = self.model_.values
+        lower, upper = self.intervals_.T
+        table = {"coefficient": values, "standard_error": self.standard_errors_, "lower": lower, "upper": upper}
+        if ratio := RATIOS.get(self.model_.link):
+            with np.errstate(over="ignore"):
+                limits = {f"{ratio}_lower": np.exp(lower), f"{ratio}_upper": np.exp(upper)}
+                table |= {ratio: np.exp(values), **limits}
+        table["p_value"] = self.p_values_
+        return pd.DataFrame(table, index=[INTERCEPT, *self.feature_names_in_])
+
+    def variances(self) -> pd.DataFrame:
+        """Return a row per effect that differs between sites: variance, standard deviation and correlations."""
+        import pandas as pd
+
+        check_is_fitted(self, "model_")
+        variances = np.diagonal(self.random_covariance_)
+        deviations = np.sqrt(variances)
+        with np.errstate(divide="ignore", invalid="ignore"):  # effects without variance have no correlation
+            correlations = self.random_covariance_ / np.outer(deviations, deviations)
+        table = {"variance": variances, "standard_deviation": deviations}
+        for place, name in enumerate(self.effect_names_[:-1]):
+            below = np.arange(len(variances)) > place
+            table[f"correlation with {name}"] = np.where(below, correlations[:, place], np.nan)
+        return pd.DataFrame(table, index=list(self.effect_names_))
+
+    def summary(self) -> pd.DataFrame:
+        """Return the table of :meth:`to_frame`; its printed form ends with the variance between sites."""
+        table = self.to_frame()
+        spread = ", ".join(f"{name} {value:.4g}" for name, value in self.variances()["standard_deviation"].items())
+        icc = f"; intraclass correlation {self.icc_:.3g}" if np.isfinite(self.icc_) else ""
+        remark = (
+            f"{self._kind}; {self.n_patients_} patients of {self.n_sites_} sites; standard deviation between sites: "
+            f"{spread}{icc}; log-likelihood {self.log_likelihood_:.6g}, AIC {self.aic_:.6g}."
+        )
+        singular = " Singular fit: a variance between sites is 0, or effects are collinear." if self.singular_ else ""
+        return with_note(table, self._remarks(), remark=remark + singular)
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the coefficients, the variances between sites, and the tests."""
+        tables = {"coefficients": self.to_frame(), "variances": self.variances()}
+        return tables | ({"tests": tests_frame(self.tests_)} if self.tests_ else {})
+
+    def answer(self) -> str:
+        """Return the effect of the first covariate, with its interval and p-value."""
+        frame = self.to_frame()
+        effects = frame.drop(index=INTERCEPT) if len(frame) > 1 else frame
+        ratio = RATIOS.get(self.model_.link, "")
+        columns = [ratio, f"{ratio}_lower", f"{ratio}_upper"] if ratio else ["coefficient", "lower", "upper"]
+        estimate, lower, upper = effects.iloc[0][columns]
+        row = (str(effects.index[0]), float(estimate), float(lower), float(upper))
+        p_value = float(effects["p_value"].iloc[0])
+        return effect_text(ratio or "coefficient", row, p_value, self.confidence_level, len(effects) - 1)
+
+    def main_figure(self) -> Figure:
+        """Return the forest plot, per unit of each covariate."""
+        check_is_fitted(self, "model_")
+        ratio = RATIOS.get(self.model_.link, "")
+        ends = np.column_stack([self.coef_, self.intervals_[1:]])[:MOST_ROWS]
+        if ratio:
+            with np.errstate(over="ignore"):
+                ends = np.exp(ends)
+        estimates, lower, upper = ([_number_or_none(value) for value in column] for column in ends.T.tolist())
+        label = ratio.replace("_", " ") or "coefficient"
+        caption = f"Per unit of each covariate, with {100 * self.confidence_level:g} % intervals."
+        rows = self.feature_names_in_[:MOST_ROWS]
+        title = f"{label[0].upper()}{label[1:]}s of all sites"
+        return Forest(title, caption, "model", label, rows, estimates, lower, upper, 0, 1.0 if ratio else 0.0)
+
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
+        """Return the tables of coefficients and of variances between sites, and a forest plot.
+
+        Parameters
+        ----------
+        sites, labels : mapping
+            Not used, present for API consistency by convention.
+        """
+        tables = {"Coefficients": self.to_frame().iloc[:MOST_ROWS], "Variances between sites": self.variances()}
+        caption = f"{self.n_patients_} patients of {self.n_sites_} sites."
+        figures: list[Figure] = []
+        for title, frame in tables.items():
+            rows = [[name, *map(_number_or_none, row)] for name, *row in frame.itertuples()]
+            names = ["term", *(str(name).replace("_", " ") for name in frame.columns)]
+            figures.append(Table(title, caption, "model", names, rows))
+        return [*figures, self.main_figure()]
+
+    def site_effects(self) -> pd.DataFrame:
+        """Request the predicted effects of each site (best linear unbiased predictions, or modes).
+
+        Each answer describes a single site: it leaves unmasked, the guard checks it and the ledger records it.
+
+        Returns
+        -------
+        pandas frame
+            A row per site and effect: predicted difference from the mean over sites, its standard error given the
+            estimated parameters, and limits of its interval. NaN for a site that refuses; its reason is in
+            ``attrs["refused"]``.
+        """
+        import pandas as pd
+
+        check_is_fitted(self, "model_")
+        answers = self._ask_effects()
+        size, units = len(self.effect_names_), self._effect_units()
+        none = OwnEffects(np.full(size, np.nan), np.full((size, size), np.nan), patients=0)
+        rows = []
+        for site in self.session.sites:
+            answer = answers.get(site, none)
+            errors = np.sqrt(np.diagonal(units @ answer.covariance @ units.T))
+            rows += [(site, *row) for row in zip(self.effect_names_, units @ answer.effects, errors, strict=True)]
+        frame = pd.DataFrame(rows, columns=["site", "effect", "value", "standard_error"])
+        half = quantile(self.confidence_level, None) * frame["standard_error"]
+        frame = frame.assign(lower=frame["value"] - half, upper=frame["value"] + half)
+        frame.attrs["refused"] = answers.refused
+        return frame
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the predicted mean of each patient at a site with effects of 0.
+
+        Parameters
+        ----------
+        X : array of shape (n, d), pandas frame or TableData
+            Columns as at the sites.
+
+        Returns
+        -------
+        array of shape (n,)
+            Numbers; of two classes, the probability of the second.
+        """
+        check_is_fitted(self, "model_")
+        values = rows_for(X, self.model_.columns, self.model_.levels)
+        self.require_complete(values)
+        return self.model_.mean(values)
+
+    def assess(
+        self,
+        data: Any,
+        labels: Sequence[str] | None = None,
+        *,
+        training: Any = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return the mean deviance of local patients, as those of a site with effects of 0.
+
+        Parameters
+        ----------
+        data : TableData
+            Patients who were not part of the fit.
+        labels, training, training_labels : None
+            Not used, present for API consistency by convention.
+        """
+        scored: TableData = self.leave_out_incomplete(data)
+        family, link = self.model_.kind
+        predictor = self.model_.linear(rows_for(scored, self.model_.columns, self.model_.levels))
+        outcome = np.asarray(scored.y, dtype=np.float64)
+        return {"mean_deviance": float(unit_deviances(family, link, outcome, predictor).mean())}
+
+    @property
+    def _kind(self) -> str:
+        raise NotImplementedError
+
+    def _ask_effects(self) -> Answers[OwnEffects]:
+        raise NotImplementedError
+
+    def _effect_units(self) -> Floats:
+        """Return the matrix from effects of standardised covariates to effects per unit, shape (q, q)."""
+        places = [self.model_.covariates.index(name) for name in self.slopes]
+        return to_units(self.model_.centre[places], self.scales_.spread[places], self.scales_.scale)
+
+    def _check_slopes(self, agreed: Agreed) -> tuple[str, ...]:
+        """Return `slopes` if they are covariates of the fit."""
+        if absent := sorted(set(self.slopes) - set(agreed.covariates)):
+            raise ConfigurationError(
+                f"slopes must be covariates; got {', '.join(absent)}",
+                where="slopes",
+                hint=f"The covariates are {', '.join(agreed.covariates[:10])}.",
+            )
+        return tuple(self.slopes)
+
+    def _set_model(self, agreed: Agreed, coefficients: Floats, kind: tuple[Family, str], offset: str) -> None:
+        gaps, centre = self.missing_values_, agreed.centre
+        marked = gaps.incomplete_columns if gaps.indicators else ()
+        self.scales_ = Scales(agreed.spread, centre.mean, agreed.scale)
+        values = to_units(centre.centre, agreed.spread, agreed.scale) @ coefficients
+        self.model_ = LinearModel(
+            *kind,
+            agreed.columns[: len(agreed.columns) - len(marked)],
+            marked,
+            agreed.covariates,
+            agreed.classes if kind[0] == "binomial" else (),
+            agreed.levels,
+            offset,
+            float(values[0]),
+            values[1:],
+            centre.centre,
+            complete=agreed.columns if gaps.missing == "complete" else (),
+        )
+
+    def _infer(self, scaled: Floats, minimum: Minimum) -> None:
+        """Set covariance, intervals and tests for the covariance of the coefficients on the scale of the rounds."""
+        self.converged_, self.history_ = minimum.converged, minimum.history
+        matrix = to_units(self.model_.centre, self.scales_.spread, self.scales_.scale)
+        self.covariance_ = matrix @ scaled @ matrix.T if self.converged_ else np.full_like(scaled, np.nan)
+        self.standard_errors_ = np.sqrt(np.diagonal(self.covariance_))
+        values = self.model_.values
+        self.p_values_ = p_values(values / self.standard_errors_, None)
+        half = quantile(self.confidence_level, None) * self.standard_errors_
+        self.intervals_ = np.column_stack([values - half, values + half])
+        self.tests_ = {}
+        if self.converged_ and len(self.coef_):
+            statistic = float(self.coef_ @ np.linalg.solve(self.covariance_[1:, 1:], self.coef_))
+            self.tests_["wald"] = chi_square_test(statistic, len(self.coef_))
+
+    def _set_variances(self, scaled: Floats, precision: float) -> None:
+        """Set the covariance between sites, for that on the scale of the rounds.
+
+        Parameters
+        ----------
+        scaled : array of shape (q, q)
+        precision : float
+            Variance of the estimate of an effect at a site of mean size.
+        """
+        values = np.linalg.eigvalsh(scaled)
+        self.singular_ = bool(values[0] < SINGULAR * precision)
+        # A variance that is only rounding is 0.
+        exact = np.where(np.abs(scaled) < SINGULAR * precision, 0.0, scaled) if self.singular_ else scaled
+        units = self._effect_units()
+        self.random_covariance_ = units @ exact @ units.T
+
+    def _test_variances(self, statistic: float) -> None:
+        self.tests_["random_effects"] = variance_test(statistic, len(self.effect_names_))
+
+    def _warn(self, max_iter: int) -> None:
+        if not self.converged_:
+            warnings.warn(
+                f"the rounds ended at max_iter={max_iter} before the parameters converged. The fit has no standard "
+                "errors.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        self.model_.check()
+
+
+def _number_or_none(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
