@@ -228,9 +228,12 @@ def count(
     )
 
 
-def flag(what: str) -> Any:
-    """Declare a Boolean."""
-    return _declare(Declaration("flag", what))
+def flag(what: str, *, default: bool | None = None) -> Any:
+    """Declare a Boolean; a field with a default is keyword-only."""
+    declaration = Declaration("flag", what)
+    if default is not None:
+        return dataclasses.field(default=default, kw_only=True, metadata={_DECLARATION: declaration})
+    return _declare(declaration)
 
 
 def text(what: str) -> Any:
