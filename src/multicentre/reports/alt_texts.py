@@ -61,13 +61,15 @@ def _bars(figure: Bars) -> str:
 
 def _forest(figure: Forest) -> str:
     whole = zip(figure.rows, figure.estimates, figure.lower, figure.upper, strict=True)
-    rows = [
-        f"{name} {format_number(value)} ({format_number(low)} to {format_number(high)})"
-        if value is not None and low is not None and high is not None
-        else f"{name} unknown"
-        for name, value, low, high in whole
-    ]
+    rows = [f"{name} {_estimate(*numbers)}" for name, *numbers in whole]
     return f"Forest plot of {figure.x_label}, {len(rows)} rows. {_join_names(rows)}."
+
+
+def _estimate(value: float | None, low: float | None, high: float | None) -> str:
+    if not _is_finite(value):
+        return "unknown"
+    limits = f" ({format_number(low)} to {format_number(high)})" if _is_finite(low) and _is_finite(high) else ""
+    return f"{format_number(value)}{limits}"
 
 
 def _densities(figure: Densities) -> str:

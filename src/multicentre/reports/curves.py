@@ -10,22 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.estimator.figures import Band, Curves, Forest
-from multicentre.reports.formats import format_number
-from multicentre.reports.svg import COLOURS, STROKES, blank_figure, label, legend_above, plain_svg
+from multicentre.reports.formats import format_column
+from multicentre.reports.svg import COLOURS, STROKES, WIDTH, blank_figure, label, legend_above, plain_svg, room
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TOO_FEW = "few"
+REFERENCE = " (reference)"
+"""End of the name of a row that stands for a reference level."""
 
 # Names stand left of the axis in 7.5 pt; at half an em per letter, 16 letters take 60 pt of the width.
 LONGEST_NAME = 16
 
 
-def draw_curves(figure: Curves) -> str:
+def draw_curves(figure: Curves, width: float = WIDTH) -> str:
     """Draw curves with bands, in distinct colours and line styles, with numbers at risk below."""
     n_rows = len(figure.at_risk)
-    with blank_figure(2.6 + 0.17 * n_rows + (0.2 if n_rows else 0.0)) as drawing:
+    with blank_figure(2.6 + 0.17 * n_rows + (0.2 if n_rows else 0.0), width) as drawing:
         axes = drawing.subplots()
         handles = [
             _draw_band(axes, band, colour, stroke, steps=figure.steps)
@@ -34,11 +36,12 @@ def draw_curves(figure: Curves) -> str:
         axes.set_ylim(0.0, 1.02)
         axes.set_xlim(left=0.0)
         axes.set_ylabel(label(figure.y_label, 45))
-        axes.set_xlabel(label(figure.x_label, 90))
+        axes.set_xlabel(label(figure.x_label, room(90, width)))
+        column, names = split_prefix([band.name for band in figure.bands])
         if n_rows:
-            _write_numbers(axes, figure)
+            _write_numbers(axes, figure, room(LONGEST_NAME, width))
         if len(handles) > 1:
-            legend_above(drawing, handles, [band.name for band in figure.bands])
+            legend_above(drawing, handles, names, title=column)
         return plain_svg(drawing)
 
 
@@ -56,11 +59,23 @@ def _draw_band(axes: Axes, band: Band, colour: str, stroke: Any, *, steps: bool)
     return line[0]
 
 
-def _write_numbers(axes: Axes, figure: Curves) -> None:
+def split_prefix(names: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the column that all names begin with, and the names without it.
+
+    >>> split_prefix(["stage=I", "stage=II"]), split_prefix(["all"])
+    (('stage', ['I', 'II']), ('', ['all']))
+    """
+    columns = {name.partition("=")[0] for name in names}
+    if len(columns) != 1 or not all("=" in name for name in names):
+        return "", list(names)
+    return columns.pop(), [name.partition("=")[2] for name in names]
+
+
+def _write_numbers(axes: Axes, figure: Curves, longest: int) -> None:
     """Write numbers under the ticks of the axis, a row for each curve, in lines of the ticks' own labels."""
     positions = _numbers(figure.positions)
     names = list(figure.at_risk)
-    titles = ["at risk", *(label(name, LONGEST_NAME) for name in names)]
+    titles = ["at risk", *(label(name, longest) for name in split_prefix(names)[1])]
     columns = [["", *(_number(figure.at_risk[name][place]) for name in names)] for place in range(len(positions))]
     axes.set_xticks(positions, ["\n".join([f"{x:g}", *column]) for x, column in zip(positions, columns, strict=True)])
     axes.annotate(
@@ -88,40 +103,61 @@ Floats = NDArray[np.float64]
 
 # Side of a mark in pixels: visible at the lower end, and within its row of the plot at the upper end.
 SMALLEST_MARK, LARGEST_MARK = 3.0, 8.0
+# Side where rows are of different columns, whose precisions cannot be compared.
+MARK = 4.5
+# Ratio of the ends of a logarithmic axis below which ticks at 1, 2 and 5 would be two at most.
+SHORT_AXIS = 6.0
 
 
-def draw_forest(figure: Forest) -> str:
-    """Draw one row per estimate: a square whose area grows with its precision, a diamond for a pooled estimate."""
-    values, lower, upper = (_numbers_forest(each) for each in (figure.estimates, figure.lower, figure.upper))
-    n_rows, n_sites = len(values), len(values) - figure.n_pooled
-    with blank_figure(0.75 + 0.19 * n_rows) as drawing:
+def draw_forest(figure: Forest, width: float = WIDTH) -> str:
+    """Draw one row per estimate: a square, of sites with an area by precision; a diamond for a pooled estimate.
+
+    The row of a reference level has a hollow square. In a narrow drawing the numbers are below the names.
+    """
+    values, lower, upper = (_numbers(each) for each in (figure.estimates, figure.lower, figure.upper))
+    n_rows, n_sites, is_narrow = len(values), len(values) - figure.n_pooled, width < WIDTH
+    with blank_figure(0.75 + (0.34 if is_narrow else 0.19) * n_rows, width) as drawing:
         axes = drawing.subplots()
         axes.grid(visible=False, axis="y")
         logarithmic = _set_axis(axes, figure, np.concatenate([values, lower, upper]))
-        sizes = _mark_sizes(lower, upper, logarithmic=logarithmic)
+        sizes = _mark_sizes(lower, upper, logarithmic=logarithmic) if figure.n_pooled else np.full(n_rows, MARK)
         axes.axvline(figure.reference, color="#555555", linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
-        for place in np.flatnonzero(np.isfinite(values)):
-            if place < n_sites:
-                axes.plot([lower[place], upper[place]], [place, place], color="#222222", linewidth=1.0, zorder=2)
-                axes.plot(values[place], place, "s", color=COLOURS[0], markersize=sizes[place], zorder=3)
-            else:
-                x = [lower[place], values[place], upper[place], values[place]]
+        for place in np.flatnonzero(np.isfinite(values)).tolist():
+            ends = lower[place], upper[place]
+            if place >= n_sites:
+                x = [ends[0], values[place], ends[1], values[place]]
                 axes.fill(x, [place, place - 0.28, place, place + 0.28], color=COLOURS[4], zorder=3)
+            elif figure.rows[place].endswith(REFERENCE):
+                axes.plot(
+                    values[place], place, "s", color="#222222", markerfacecolor="white", markersize=MARK, zorder=3
+                )
+            else:
+                axes.plot(ends, [place, place], color="#222222", linewidth=1.0, zorder=2)
+                axes.plot(values[place], place, "s", color=COLOURS[0], markersize=sizes[place], zorder=3)
         if 0 < n_sites < n_rows:
             axes.axhline(n_sites - 0.5, color="#9A9A9A", linewidth=0.6)
-        axes.set_yticks(range(n_rows), [label(name, 34) for name in figure.rows])
         axes.set_ylim(max(n_rows, 1) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.set_xlabel(label(figure.x_label, 90))
-        right_axis = axes.secondary_yaxis("right")
-        right_axis.set_yticks(range(n_rows), [_estimate_text(*row) for row in zip(values, lower, upper, strict=True)])
-        right_axis.tick_params(axis="y", length=0)
-        right_axis.spines["right"].set_visible(False)
+        axes.set_xlabel(label(figure.x_label, room(90, width)))
+        _name_rows(axes, [label(name, 26 if is_narrow else 34) for name in figure.rows], figure, below=is_narrow)
         return plain_svg(drawing)
 
 
+def _name_rows(axes: Axes, names: Sequence[str], figure: Forest, *, below: bool) -> None:
+    """Write the names of the rows left of the axis, and their numbers below the names or right of the axis."""
+    texts, places = _estimate_texts(figure), range(len(names))
+    left = [f"{name}\n{text}" for name, text in zip(names, texts, strict=True)] if below else names
+    axes.set_yticks(places, left)
+    axes.tick_params(axis="y", length=0)
+    if below:
+        return
+    right_axis = axes.secondary_yaxis("right")
+    right_axis.set_yticks(places, texts)
+    right_axis.tick_params(axis="y", length=0)
+    right_axis.spines["right"].set_visible(False)
+
+
 def _set_axis(axes: Axes, figure: Forest, numbers: Floats) -> bool:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     finite = np.append(numbers[np.isfinite(numbers)], figure.reference)
     logarithmic = bool((finite > 0).all())
@@ -129,7 +165,8 @@ def _set_axis(axes: Axes, figure: Forest, numbers: Floats) -> bool:
         axes.set_xscale("log")
         low, high = finite.min() / 1.1, finite.max() * 1.1
         subs = (1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)
-        axes.xaxis.set_major_locator(LogLocator(subs=subs))
+        is_short = high / low < SHORT_AXIS
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]) if is_short else LogLocator(subs=subs))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
@@ -138,7 +175,7 @@ def _set_axis(axes: Axes, figure: Forest, numbers: Floats) -> bool:
 
 
 def _mark_sizes(lower: Floats, upper: Floats, *, logarithmic: bool) -> Floats:
-    """Return the side of every square: as 1 over the interval's length, so that areas are as weights."""
+    """Return the side of every square of a site: as 1 over the interval's length, so that areas are as weights."""
     if logarithmic:
         lower, upper = np.log(lower), np.log(upper)
     widths = upper - lower
@@ -149,11 +186,15 @@ def _mark_sizes(lower: Floats, upper: Floats, *, logarithmic: bool) -> Floats:
     return sizes
 
 
-def _estimate_text(value: float, low: float, high: float) -> str:
-    if not np.isfinite([value, low, high]).all():
-        return "not estimated"
-    return f"{format_number(value)} ({format_number(low)} to {format_number(high)})"
-
-
-def _numbers_forest(values: Sequence[float | None]) -> Floats:
-    return np.array(values, dtype=np.float64)
+def _estimate_texts(figure: Forest) -> list[str]:
+    """Return the numbers of every row, all with the same number of decimals."""
+    n_rows = len(figure.rows)
+    numbers = format_column([*figure.estimates, *figure.lower, *figure.upper])
+    texts = []
+    for row, (value, low, high) in enumerate(zip(figure.estimates, figure.lower, figure.upper, strict=True)):
+        is_known = np.isfinite(_numbers([value, low, high]))
+        if is_known.all():
+            texts.append(f"{numbers[row]} ({numbers[n_rows + row]} to {numbers[2 * n_rows + row]})")
+        else:
+            texts.append(numbers[row] if is_known[0] else "not estimated")
+    return texts

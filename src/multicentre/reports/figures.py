@@ -19,11 +19,13 @@ from multicentre.reports.svg import (
     HATCHES,
     MARKERS,
     STROKES,
+    WIDTH,
     blank_figure,
     label,
     legend_above,
     legend_below,
     plain_svg,
+    room,
 )
 
 if TYPE_CHECKING:
@@ -32,29 +34,42 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 # Up to 12 columns, a cell has room for a value with two decimals in 6 pt; with more columns only signs are drawn.
 MOST_LABELLED_COLUMNS = 12
+# In the width of a telephone, five columns leave room for values, next to names of rows.
+MOST_NARROW_COLUMNS = 5
+# Three rows of two panels fill the height of a telephone.
+MOST_NARROW_PANELS = 6
 # Odd, so that the diverging map has a neutral middle step, with ten shades on either side.
 COLOUR_STEPS = 21
 DARK = 0.46
 """Luminance below which the text of a cell is white."""
 
 
-def draw(figure: Figure) -> str:
+def draw(figure: Figure, width: float = WIDTH) -> str:
     """Return the SVG document of a figure.
 
     Parameters
     ----------
     figure : Figure
         Any kind but a table.
+    width : float
+        Width of the drawing in inches.
     """
-    return _DRAWERS[type(figure)](figure)
+    return _DRAWERS[type(figure)](figure, width)
 
 
-def draw_lines(figure: Lines) -> str:
+def fits_narrow(figure: Figure) -> bool:
+    """Return whether a figure is legible in the width of a telephone; large matrices and many panels are not."""
+    if isinstance(figure, Densities):
+        return len(figure.panels) <= MOST_NARROW_PANELS
+    return not isinstance(figure, HeatMap) or len(figure.columns) <= MOST_NARROW_COLUMNS
+
+
+def draw_lines(figure: Lines, width: float = WIDTH) -> str:
     """Draw curves with distinct colours, line styles and markers."""
     from matplotlib.ticker import MaxNLocator
 
     x = _numbers(figure.x)
-    with blank_figure(2.6) as drawing:
+    with blank_figure(2.6, width) as drawing:
         axes = drawing.subplots()
         handles: list[Any] = []
         looks = zip(figure.series.values(), cycle(COLOURS), cycle(STROKES), cycle(MARKERS), strict=False)
@@ -75,25 +90,25 @@ def draw_lines(figure: Lines) -> str:
             handles.append(axes.axvline(position, color="#555555", linewidth=0.9, linestyle=stroke, zorder=1))
         if np.all(x == np.round(x)):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _name_axes(axes, figure.x_label, figure.y_label)
+        _name_axes(axes, figure.x_label, figure.y_label, width)
         names = [*figure.series, *(f"{name} ({position:g})" for name, position in figure.marks.items())]
         if len(names) > 1:
             legend_below(drawing, handles, names)
         return plain_svg(drawing)
 
 
-def draw_points(figure: Points) -> str:
+def draw_points(figure: Points, width: float = WIDTH) -> str:
     """Draw clouds: one colour per group, filled and hollow in turn, and one marker per centre."""
     groups = list(dict.fromkeys(cloud.group for cloud in figure.clouds))
     centres = list(dict.fromkeys(cloud.centre for cloud in figure.clouds))
     coloured = groups if len(groups) > 1 else centres
-    with blank_figure(2.9) as drawing:
+    with blank_figure(2.9, width) as drawing:
         axes = drawing.subplots()
         for cloud in figure.clouds:
             name = cloud.group if len(groups) > 1 else cloud.centre
             look = _point_look(coloured.index(name), centres.index(cloud.centre), hollow_in_turn=len(groups) > 1)
             axes.plot(_numbers(cloud.x), _numbers(cloud.y), **look)
-        _name_axes(axes, figure.x_label, figure.y_label)
+        _name_axes(axes, figure.x_label, figure.y_label, width)
         if len(groups) > 1:
             handles = [_sample(axes, _point_look(i, 0, hollow_in_turn=True)) for i in range(len(groups))]
             names = [group or f"no {figure.group_label}" for group in groups]
@@ -106,13 +121,13 @@ def draw_points(figure: Points) -> str:
         return plain_svg(drawing)
 
 
-def draw_heat_map(figure: HeatMap) -> str:
+def draw_heat_map(figure: HeatMap, width: float = WIDTH) -> str:
     """Draw a matrix; values or signs are printed in the cells where there is room."""
     values = np.array([_numbers(row) for row in figure.values]).reshape(len(figure.rows), len(figure.columns))
     longest = max((len(label(name, 18)) for name in figure.columns), default=0)
-    upright = longest * len(figure.columns) > 70
+    upright = longest * len(figure.columns) > room(70, width)
     height = 0.5 + 0.145 * len(figure.rows) + (0.07 * longest if upright else 0.1)
-    with blank_figure(max(1.6, height)) as drawing:
+    with blank_figure(max(1.6, height), width) as drawing:
         axes = drawing.subplots()
         axes.grid(visible=False)
         axes.set_facecolor("#EDEDED")
@@ -127,19 +142,19 @@ def draw_heat_map(figure: HeatMap) -> str:
         )
         _hatch_unknown(axes, values)
         _write_cells(axes, values, mesh)
-        _name_cells(axes, figure, upright=upright)
+        _name_cells(axes, figure, upright=upright, longest_row=room(30, width))
         bar = drawing.colorbar(mesh, ax=axes, fraction=0.04, pad=0.015, aspect=30, label=label(figure.unit, 60))
         bar.outline.set_visible(False)
         return plain_svg(drawing)
 
 
-def draw_bars(figure: Bars) -> str:
+def draw_bars(figure: Bars, width: float = WIDTH) -> str:
     """Draw horizontal grouped bars with distinct colours and hatches; horizontal bars leave room for long names."""
     from matplotlib.patches import Patch
 
     count = max(1, len(figure.series))
     thickness = 0.8 / count
-    with blank_figure(0.55 + len(figure.categories) * (0.12 + 0.14 * count)) as drawing:
+    with blank_figure(0.55 + len(figure.categories) * (0.12 + 0.14 * count), width) as drawing:
         axes = drawing.subplots()
         axes.grid(visible=False, axis="y")
         looks: list[dict[str, Any]] = [
@@ -151,22 +166,22 @@ def draw_bars(figure: Bars) -> str:
             spread = _numbers(figure.spread[name]) if name in figure.spread else None
             whiskers: dict[str, Any] = {"elinewidth": 0.9, "capsize": 2, "ecolor": "#222222"}
             axes.barh(y, _numbers(values), thickness * 0.92, xerr=spread, error_kw=whiskers, **looks[number])
-        axes.set_yticks(range(len(figure.categories)), [label(name, 36) for name in figure.categories])
+        axes.set_yticks(range(len(figure.categories)), [label(name, room(36, width)) for name in figure.categories])
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(figure.categories) - 0.45, -0.55)
         axes.axvline(0, color="#444444", linewidth=0.6)
-        _name_axes(axes, figure.y_label, "")
+        _name_axes(axes, figure.y_label, "", width)
         if len(figure.series) > 1:
             legend_below(drawing, [Patch(**look) for look in looks], list(figure.series))
         return plain_svg(drawing)
 
 
-def draw_densities(figure: Densities) -> str:
+def draw_densities(figure: Densities, width: float = WIDTH) -> str:
     """Draw small panels: observed histogram in grey, predicted density as a line."""
     count = len(figure.panels)
-    columns = min(count, 3 if count <= 6 else 5)
+    columns = min(count, 2 if width < WIDTH else 3 if count <= 6 else 5)
     rows = -(-count // columns)
-    with blank_figure(0.1 + (1.5 if columns <= 3 else 1.15) * rows) as drawing:
+    with blank_figure(0.1 + (1.5 if columns <= 3 else 1.15) * rows, width) as drawing:
         grid = drawing.subplots(rows, columns, squeeze=False).ravel()
         handles: list[Any] = []
         for axes, panel in zip(grid, figure.panels, strict=False):
@@ -246,10 +261,10 @@ def _ink(on_dark: bool) -> str:
     return "white" if on_dark else "black"
 
 
-def _name_cells(axes: Axes, figure: HeatMap, *, upright: bool) -> None:
+def _name_cells(axes: Axes, figure: HeatMap, *, upright: bool, longest_row: int) -> None:
     longest = 18 if upright else 30
     axes.spines[["left", "bottom"]].set_visible(False)
-    axes.set_yticks(np.arange(len(figure.rows)) + 0.5, [label(name) for name in figure.rows])
+    axes.set_yticks(np.arange(len(figure.rows)) + 0.5, [label(name, longest_row) for name in figure.rows])
     axes.set_xticks(
         np.arange(len(figure.columns)) + 0.5,
         [label(name, longest) for name in figure.columns],
@@ -259,8 +274,8 @@ def _name_cells(axes: Axes, figure: HeatMap, *, upright: bool) -> None:
     axes.invert_yaxis()
 
 
-def _name_axes(axes: Axes, x_label: str, y_label: str) -> None:
-    axes.set_xlabel(label(x_label, 90))
+def _name_axes(axes: Axes, x_label: str, y_label: str, width: float) -> None:
+    axes.set_xlabel(label(x_label, room(90, width)))
     axes.set_ylabel(label(y_label, 45))
 
 
@@ -268,7 +283,7 @@ def _numbers(values: Sequence[float | None]) -> Floats:
     return np.array(values, dtype=np.float64)
 
 
-_DRAWERS: dict[type[Figure], Callable[[Any], str]] = {
+_DRAWERS: dict[type[Figure], Callable[[Any, float], str]] = {
     Lines: draw_lines,
     Curves: draw_curves,
     Points: draw_points,

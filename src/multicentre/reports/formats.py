@@ -72,6 +72,17 @@ def format_total(counts: Sequence[int | None], min_patients: int) -> str:
     return total if len(exact_counts) == len(counts) else f"≥{total}"
 
 
+def format_p(value: float | None) -> str:
+    """Return a p-value to three decimals.
+
+    >>> [format_p(x) for x in (0.0342, 1e-9, 1.0, None)]
+    ['0.034', '<0.001', '1.000', '–']
+    """
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def format_bytes(size: float) -> str:
     """Return a size in decimal units.
 

@@ -56,6 +56,18 @@ class Headline(BaseModel):
     meaning: str
 
 
+class AnalysisEntry(BaseModel):
+    """One of the analyses of a study, as ``run.json`` lists it."""
+
+    name: str
+    title: str = ""
+    question: str = ""
+    method: str = ""
+    folder: str = ""
+    status: str = "finished"
+    answer: str = ""
+
+
 class RunMetadata(BaseModel):
     """``run.json``; ``vertical`` where sites hold different views of the same patients.
 
@@ -65,8 +77,11 @@ class RunMetadata(BaseModel):
     """
 
     study: str
-    method: str
+    method: str = ""
     description: str = ""
+    question: str = ""
+    answer: str = ""
+    analyses: list[AnalysisEntry] = []
     status: Literal["running", "finished", "interrupted", "failed"]
     started: datetime
     ended: datetime | None
@@ -82,7 +97,7 @@ class RunMetadata(BaseModel):
     columns: dict[str, dict[str, int | None]] = {}
     min_patients: int
     quorum: int | str | None
-    rounds: int
+    rounds: int = 0
     calls_per_site: int
     bytes_from_sites: int
     bytes_to_sites: int
@@ -91,8 +106,8 @@ class RunMetadata(BaseModel):
     left_out: dict[str, str] = {}
     missing: str = ""
     privacy: str | None = None
-    message: str
-    headline: list[Headline]
+    message: str = ""
+    headline: list[Headline] = []
 
 
 class Environment(BaseModel):
@@ -202,17 +217,27 @@ class Disclosure(BaseModel):
 
 
 @dataclass(frozen=True)
+class Analysis:
+    """Content of one analysis, which is the whole run if a study has one. Parts are None when their file is absent."""
+
+    entry: AnalysisEntry
+    run: RunMetadata
+    study: Mapping[str, Any]
+    disclosure: Disclosure | None
+    history: Mapping[str, list[float]] | None
+    comparison: Comparison | None
+    figures: list[Figure] | None
+
+
+@dataclass(frozen=True)
 class RunContents:
-    """Content of a report. Optional parts are None when their file is absent."""
+    """Content of a report."""
 
     study_text: str
     study: Mapping[str, Any]
     run: RunMetadata
     environment: Environment
-    disclosure: Disclosure
-    history: Mapping[str, list[float]] | None
-    comparison: Comparison | None
-    figures: list[Figure] | None
+    analyses: list[Analysis]
     digests: Mapping[str, str]
 
 
@@ -231,23 +256,79 @@ def read_run(folder: Path) -> RunContents:
             hint="Name a folder that `multicentre run` has written.",
         )
     _check_ended(folder)
-    for name in NEEDED:
+    run = _optional(folder / "run.json", lambda path: _model(path, RunMetadata))
+    for name in NEEDED[:-1] if run is not None and run.analyses else NEEDED:
         if not (folder / name).is_file():
             raise ConfigurationError(
                 f"the run folder must contain {name}; it is missing", where=str(folder), hint=_RERUN
             )
-    study_text = _text(folder / "study.toml")
+    metadata = _model(folder / "run.json", RunMetadata)
+    study = _parse(folder / "study.toml", tomllib.loads)
     return RunContents(
-        study_text=study_text,
-        study=_parse(folder / "study.toml", tomllib.loads),
-        run=_model(folder / "run.json", RunMetadata),
+        study_text=_text(folder / "study.toml"),
+        study=study,
+        run=metadata,
         environment=_model(folder / "environment.json", Environment),
-        disclosure=_model(folder / "disclosure.json", Disclosure),
-        history=_optional(folder / "history.csv", _history),
-        comparison=_optional(folder / "comparison.json", lambda path: _model(path, Comparison)),
-        figures=_optional(folder / "figures.json", _figures),
-        digests={name: _digest(folder / name) for name in _ALL if (folder / name).is_file()},
+        analyses=_analyses(folder, metadata, study),
+        digests={name: _digest(folder / name) for name in _files(folder, metadata)},
     )
+
+
+def _analyses(folder: Path, run: RunMetadata, study: Mapping[str, Any]) -> list[Analysis]:
+    """Return the analyses of a run; the run as a whole is its only analysis if it lists none."""
+    if not run.analyses:
+        entry = AnalysisEntry(
+            name=run.method,
+            question=run.question or run.description,
+            method=run.method,
+            status=run.status,
+            answer=run.answer,
+        )
+        return [_read_analysis(folder, entry, run, study)]
+    analyses = []
+    for entry in run.analyses:
+        place = _place(folder, entry)
+        of_entry = _optional(place / "run.json", lambda path: _joined(folder / "run.json", path))
+        its_study = _optional(place / "study.toml", lambda path: _parse(path, tomllib.loads))
+        analyses.append(_read_analysis(place, entry, of_entry or run, its_study or study))
+    return analyses
+
+
+def _joined(whole: Path, part: Path) -> RunMetadata:
+    """Return the metadata of an analysis: those of its file, and those of the run where its file has none."""
+    entries = {**_parse(whole, json.loads), **_parse(part, json.loads), "analyses": []}
+    return TypeAdapter(RunMetadata).validate_python(entries)
+
+
+def _place(folder: Path, entry: AnalysisEntry) -> Path:
+    """Return the folder of an analysis, which is within the run's folder."""
+    place = folder / (entry.folder or f"analyses/{entry.name}")
+    if not place.resolve().is_relative_to(folder.resolve()):
+        raise ConfigurationError(
+            "the folder of an analysis must be within the run's folder; it is outside",
+            where=str(folder / "run.json"),
+            hint=_RERUN,
+        )
+    return place
+
+
+def _read_analysis(place: Path, entry: AnalysisEntry, run: RunMetadata, study: Mapping[str, Any]) -> Analysis:
+    return Analysis(
+        entry=entry,
+        run=run,
+        study=study,
+        disclosure=_optional(place / "disclosure.json", lambda path: _model(path, Disclosure)),
+        history=_optional(place / "history.csv", _history),
+        comparison=_optional(place / "comparison.json", lambda path: _model(path, Comparison)),
+        figures=_optional(place / "figures.json", _figures),
+    )
+
+
+def _files(folder: Path, run: RunMetadata) -> list[str]:
+    """Return the files whose hashes the report prints."""
+    within = [_place(folder, entry).relative_to(folder).as_posix() for entry in run.analyses]
+    names = [*_ALL, *(f"{place}/{name}" for place in within for name in _ALL)]
+    return [name for name in names if (folder / name).is_file()]
 
 
 def _check_ended(folder: Path) -> None:

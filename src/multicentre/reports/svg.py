@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 WIDTH = 6.85
 """Width of a figure in inches: that of an A4 page between its margins."""
 
+NARROW = 3.75
+"""Width of a figure on a telephone in inches: 360 of the 400 pixels, so that 7.5 pt remain 10 pixels."""
+
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
 # Okabe and Ito's colours in an order where neighbours differ in lightness too.
@@ -67,8 +70,8 @@ _LONG_NUMBER = re.compile(r"(\.\d\d)\d+")
 
 
 @contextmanager
-def blank_figure(height: float) -> Iterator[Figure]:
-    """Yield a figure of the page's width and a height in inches, drawn in the report's style.
+def blank_figure(height: float, width: float = WIDTH) -> Iterator[Figure]:
+    """Yield a figure of a width and a height in inches, drawn in the report's style.
 
     The user's matplotlib settings are neither used nor changed.
     """
@@ -79,7 +82,7 @@ def blank_figure(height: float) -> Iterator[Figure]:
     with style.context(["default", _STYLE]), warnings.catch_warnings():
         # Text stays text: the reader's browser has the letters that matplotlib's own font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
         yield figure
 
@@ -133,6 +136,15 @@ def label(text: str, longest: int = 30) -> str:
     return f"{printable[: longest - 1 - tail]}…{printable[-tail:]}"
 
 
+def room(letters: int, width: float) -> int:
+    """Return how many of the letters that fit a figure of the page's width fit one of another width, at least 10.
+
+    >>> room(90, NARROW), room(12, NARROW)
+    (49, 10)
+    """
+    return max(10, int(letters * width / WIDTH))
+
+
 def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str = "") -> None:
     """Add a legend below the axes, in as many columns as fit, and extend the figure by its height."""
     _legend(figure, handles, labels, title, "outside lower left")
@@ -145,9 +157,9 @@ def legend_above(figure: Figure, handles: Sequence[Artist], labels: Sequence[str
 
 def _legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str, where: Place) -> None:
     names = [_legend_label(label(text)) for text in labels]
-    columns = max(1, min(len(names), int(WIDTH / (0.55 + 0.068 * max(map(len, names))))))
-    rows = -(-len(names) // columns)
     width, height = figure.get_size_inches()
+    columns = max(1, min(len(names), int(width / (0.55 + 0.068 * max(map(len, names))))))
+    rows = -(-len(names) // columns)
     figure.set_size_inches(width, height + 0.16 * rows + (0.2 if title else 0.1))
     # A legend is filled column by column; the eye reads row by row.
     order = [place for column in range(columns) for place in range(column, len(names), columns)]

@@ -13,6 +13,12 @@ from multicentre.reports.run_contents import Comparison, Disclosure, Metric, Rel
 
 # A table of nine columns has about 5 rem per column, room for roughly 12 letters of 0.82 rem.
 LONG_WORD = 12
+# In 400 pixels, a column of three has room for about four lines of 10 letters.
+LONG_CELL = 40
+# Longer words in the first column are broken, so that the other columns have room.
+MOST_LETTERS = 18
+# Tables of up to 16 rows are printed on one page: they take a third of it.
+SHORT = 16
 HIDDEN = "hidden"
 WITH_VALUE, MISSING = "known", "missing"  # keys of the columns in run.json
 NOT_VERTICAL = ("privacy.sites_per_patient", "run.holdout")
@@ -32,8 +38,6 @@ class PageTable:
         Columns that are set flush right.
     code : frozenset of int
         Columns that are set in a fixed-width face.
-    best : frozenset of (int, int)
-        Row and column of the cells that are marked as the best of their row.
     total : bool
         The last row is a total.
     groups : mapping of int to (str, str)
@@ -45,31 +49,35 @@ class PageTable:
     rows: Sequence[Sequence[str]]
     numeric: frozenset[int] = frozenset()
     code: frozenset[int] = frozenset()
-    best: frozenset[tuple[int, int]] = frozenset()
     total: bool = False
     groups: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
-    def look(self, row: int, column: int) -> str:
+    def look(self, column: int) -> str:
         """Return the style classes of a cell."""
-        classes = {
-            "number": column in self.numeric,
-            "code": column in self.code,
-            "best": (row, column) in self.best,
-        }
+        classes = {"number": column in self.numeric, "code": column in self.code}
         return " ".join(name for name, holds in classes.items() if holds)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the table becomes cards on a telephone: more than three columns, or long texts."""
+        return len(self.columns) > 3 or any(len(text) > LONG_CELL for row in self.rows for text in row[1:])
+
+    @property
+    def classes(self) -> str:
+        """Style classes of the table."""
+        chosen = {"cards": self.is_wide, "small": not self.is_wide, "total": self.total}
+        return " ".join(name for name, holds in {**chosen, "short": len(self.rows) <= SHORT}.items() if holds)
+
+    @property
+    def name_width(self) -> float:
+        """Width of the first column in em, so that its words are not broken: 0.62 em per letter of the longest."""
+        words = [word for row in self.rows for word in row[0].split()]
+        return round(1.0 + 0.62 * min(max(map(len, words), default=0), MOST_LETTERS), 1)
 
     def heading_look(self, column: int) -> str:
         """Return the style classes of a column's heading; only a word that is long for a column may be broken."""
         is_long = any(len(word) > LONG_WORD for word in self.columns[column].split())
         return " ".join(name for name, holds in {"number": column in self.numeric, "long": is_long}.items() if holds)
-
-
-def figure_table(table: Table) -> PageTable:
-    """Return a method's table; the numbers of a column have the same number of decimals."""
-    columns = [_figure_column([row[place] for row in table.rows]) for place in range(len(table.columns))]
-    numeric = frozenset(place for place, (_, is_numeric) in enumerate(columns) if is_numeric)
-    rows = [[cells[number] for cells, _ in columns] for number in range(len(table.rows))]
-    return PageTable(f"{table.title}. {table.caption}", table.columns, rows, numeric)
 
 
 def site_table(run: RunMetadata) -> PageTable:
@@ -113,21 +121,23 @@ def study_table(study: Mapping[str, Any], *, vertical: bool = False) -> PageTabl
 
 
 def comparison_table(comparison: Comparison) -> PageTable:
-    """Return each metric as fitted by the federation, on pooled rows, and by the sites alone."""
-    rows, best = [], set()
-    for number, metric in enumerate(comparison.metrics):
+    """Return each metric as fitted by the federation, on pooled rows, and by the sites alone.
+
+    The metrics have no intervals, so none is marked as the best.
+    """
+    rows = []
+    for metric in comparison.metrics:
         alone = [value for value in metric.site_alone.values() if value is not None and math.isfinite(value)]
         mean = math.fsum(alone) / len(alone) if alone else None
         cells = format_column([metric.federated, metric.pooled, mean, *alone])
-        best |= {(number, 1 + place) for place in _best([metric.federated, metric.pooled, mean], cells, metric)}
         mean_text = f"{cells[2]} ({_range(alone, cells[3:])})" if alone else NOTHING
-        rows.append([_metric_name(metric), *cells[:2], mean_text, _count_gains(metric, alone)])
-    columns = ["Figure", "Federated", "Pooled", "Site alone: mean (range)", "Sites that gain"]
+        rows.append([_metric_name(metric), *cells[:2], mean_text])
+    columns = ["Metric", "Federated", "Pooled", "Site alone: mean (range)"]
     caption = (
-        f"The same method fitted {_ways(comparison)}{_assessed_on(comparison)}. ◆ marks the best of a row; a site "
-        "gains where the federation's figure is better than its own."
+        f"The same model fitted {_ways(comparison)}{_assessed_on(comparison)}. The metrics have no intervals: "
+        "small differences may be due to chance."
     )
-    return PageTable(caption, columns, rows, _after_first(columns), best=frozenset(best))
+    return PageTable(caption, columns, rows, _after_first(columns))
 
 
 def alone_table(comparison: Comparison) -> Table:
@@ -255,13 +265,6 @@ def _groups(headings: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
     return {row: text for row, text in enumerate(headings) if row == 0 or headings[row - 1] != text}
 
 
-def _figure_column(cells: Sequence[str | float | None]) -> tuple[list[str], bool]:
-    numbers = [cell for cell in cells if not isinstance(cell, str)]
-    numbers_as_text = iter(format_column(numbers))
-    texts = [cell if isinstance(cell, str) else next(numbers_as_text) for cell in cells]
-    return texts, any(number is not None for number in numbers)
-
-
 def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterable[list[str]]:
     for key, value in section.items():
         if isinstance(value, Mapping):
@@ -295,24 +298,6 @@ def _assessed_on(comparison: Comparison) -> str:
     if n_fitted is not None:
         return f", looked at on the {format_number(n_fitted)} patients who are at every site and took part in each fit"
     return "" if n_held_out is None else f", assessed on {format_number(n_held_out)} patients that no fit saw"
-
-
-def _best(values: Sequence[float | None], cells: Sequence[str], metric: Metric) -> list[int]:
-    finite = [
-        (value, cell) for value, cell in zip(values, cells, strict=False) if value is not None and math.isfinite(value)
-    ]
-    if len(finite) < 2:
-        return []
-    winner = (min if metric.better == "lower" else max)(finite)[1]
-    return [place for place, cell in enumerate(cells[: len(values)]) if cell == winner]
-
-
-def _count_gains(metric: Metric, alone: Sequence[float]) -> str:
-    if metric.federated is None or not alone:
-        return NOTHING
-    sign = 1 if metric.better == "lower" else -1
-    gains = sum(sign * (value - metric.federated) > 0 for value in alone)
-    return f"{gains} of {len(alone)}"
 
 
 def _range(values: Sequence[float], cells: Sequence[str]) -> str:

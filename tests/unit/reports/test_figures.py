@@ -6,7 +6,7 @@ import pytest
 from multicentre.estimator.figures import Bars, Cloud, Densities, HeatMap, Lines, Panel, Points, Table
 from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw
-from multicentre.reports.page import MOST_CELL_ROWS, MOST_PANELS, fit_to_pages
+from multicentre.reports.parts import MOST_CELL_ROWS, MOST_PANELS, fit_to_pages
 from multicentre.reports.svg import COLOURS, inline_svg, label
 
 NAN = float("nan")

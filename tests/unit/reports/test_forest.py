@@ -22,7 +22,7 @@ def texts_of(shown):
 
 def test_rows_and_their_numbers_are_written():
     texts = texts_of(forest([0.5, 2.0, 1.25], [0.25, 1.0, 1.1], [1.0, 4.0, 1.5]))
-    for text in ("row 0", "row 2", "0.5 (0.25 to 1)", "1.25 (1.1 to 1.5)", "hazard ratio"):
+    for text in ("row 0", "row 2", "0.500 (0.250 to 1.000)", "1.250 (1.100 to 1.500)", "hazard ratio"):
         assert text in texts
 
 

@@ -65,4 +65,4 @@ def test_a_history_with_words_is_refused(folder):
 
 def test_an_empty_history_is_no_error(folder):
     (folder / "history.csv").write_text("", encoding="utf-8")
-    assert read_run(folder).history == {}
+    assert read_run(folder).analyses[0].history == {}

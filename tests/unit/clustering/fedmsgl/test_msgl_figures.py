@@ -29,7 +29,7 @@ from multicentre.clustering.fedmsgl.figures import (
 from multicentre.estimator.figures import read_figure
 from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw
-from multicentre.reports.page import fit_to_pages
+from multicentre.reports.parts import fit_to_pages
 
 SIZES = (30, 25, 4)
 

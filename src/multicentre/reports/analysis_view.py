@@ -1,0 +1,188 @@
+"""One analysis as the template shows it: answer, Table 1, results, sites, missing values and annex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from markupsafe import Markup
+
+from multicentre.estimator.figures import Figure, Forest, Lines, Table
+from multicentre.reports import tables
+from multicentre.reports.alt_texts import describe
+from multicentre.reports.figures import draw, fits_narrow
+from multicentre.reports.machine_paths import value_without_folders, without_folders
+from multicentre.reports.method_tables import method_table
+from multicentre.reports.parts import fit_to_pages
+from multicentre.reports.references import with_references
+from multicentre.reports.run_contents import Analysis, Card, Headline
+from multicentre.reports.svg import NARROW, inline_svg
+from multicentre.reports.tables import PageTable
+
+TABLE_ONE = "describe"
+MISSING_VALUES = "Missing values"
+COMPLETE = "No missing values."
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Figure on the page; ``narrow`` is drawn for telephones, and empty for a figure that is scrolled there."""
+
+    title: str
+    caption: str
+    svg: Markup
+    narrow: Markup
+
+
+Item = PageTable | Picture
+
+
+@dataclass
+class Items:
+    """Tables and figures of an analysis by the part of the report in which they stand."""
+
+    patients: list[Item] = field(default_factory=list)
+    result: list[Item] = field(default_factory=list)
+    sites: list[Item] = field(default_factory=list)
+    missing: list[Item] = field(default_factory=list)
+    fit: list[Item] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Disclosed:
+    """What left the sites for an analysis."""
+
+    card: Card
+    card_table: PageTable
+    letter_table: PageTable
+    leaving_table: PageTable
+    released_table: PageTable
+    refused_table: PageTable
+    ledger_table: PageTable
+
+
+@dataclass(frozen=True)
+class AnalysisView:
+    """One analysis on the page."""
+
+    title: str
+    anchor: str
+    question: str
+    answer: str
+    status: str
+    message: str
+    method: str
+    rounds: int
+    headline: list[Headline]
+    missing: str
+    items: Items
+    has_figures: bool
+    comparison_items: list[Item] | None
+    notes: list[str]
+    disclosed: Disclosed | None
+
+
+def view_analysis(analysis: Analysis, number: int, names: Iterator[str], min_patients: int) -> AnalysisView:
+    """Return an analysis with its tables laid out and its figures drawn.
+
+    Parameters
+    ----------
+    analysis : Analysis
+    number : int
+        Place of the analysis in the report.
+    names : iterator of str
+        Prefixes of the identifiers of figures, a new one for each.
+    min_patients : int
+        Counts below it are hidden.
+    """
+    entry, run, comparison = analysis.entry, analysis.run, analysis.comparison
+    method = entry.method or run.method
+    compared = None
+    if comparison is not None:
+        compared = [tables.comparison_table(comparison), *_draw_all([tables.alone_table(comparison)], names)]
+    return AnalysisView(
+        title=entry.title or entry.name or method,
+        anchor=f"analysis-{number}",
+        question=entry.question,
+        answer=entry.answer,
+        status=entry.status,
+        message=without_folders(run.message),
+        method=method,
+        rounds=run.rounds,
+        headline=run.headline,
+        missing="" if run.missing == COMPLETE else run.missing,
+        items=_sort_items(analysis, method, names),
+        has_figures=analysis.figures is not None,
+        comparison_items=compared,
+        notes=_notes(analysis),
+        disclosed=_disclosed(analysis, min_patients),
+    )
+
+
+def _sort_items(analysis: Analysis, method: str, names: Iterator[str]) -> Items:
+    figures = [with_references(figure, analysis.study) for figure in analysis.figures or []]
+    parts = Items()
+    for figure in figures or []:
+        of_part = _part_of(figure, parts, method)
+        of_part += _draw_all([figure], names)
+    if not any(figure.section == "fit" for figure in figures):
+        parts.fit += _draw_all(_history_curves(analysis), names)
+    return parts
+
+
+def _part_of(figure: Figure, parts: Items, method: str) -> list[Item]:
+    """Return the part of the report in which a figure stands."""
+    if figure.section == "model":
+        if method == TABLE_ONE and isinstance(figure, Table):
+            return parts.patients
+        return parts.sites if isinstance(figure, Forest) and figure.n_pooled else parts.result
+    if figure.section == "data":
+        return parts.missing if figure.title == MISSING_VALUES else parts.sites
+    return parts.fit if figure.section == "fit" else parts.sites
+
+
+def _history_curves(analysis: Analysis) -> list[Figure]:
+    history = analysis.history or {}
+    rounds = history.get("round", [])
+    figures: list[Figure] = []
+    for name, values in history.items():
+        label = name.replace("_", " ")
+        if name != "round" and len(set(values)) > 1:  # a constant needs no picture
+            caption = "From the history of the run."
+            figures.append(
+                Lines(f"{label} over the rounds", caption, "fit", "round", label, rounds, {label: values}, {})
+            )
+    return figures
+
+
+def _draw_all(figures: Iterable[Figure], names: Iterator[str]) -> list[Item]:
+    parts = [part for figure in figures for part in fit_to_pages(figure)]
+    return [method_table(part) if isinstance(part, Table) else _picture(part, next(names)) for part in parts]
+
+
+def _picture(figure: Figure, name: str) -> Picture:
+    alternative = describe(figure)
+    svg = inline_svg(draw(figure), name, alternative)
+    narrow = inline_svg(draw(figure, NARROW), f"{name}n", alternative) if fits_narrow(figure) else ""
+    return Picture(figure.title, without_folders(figure.caption), Markup(svg), Markup(narrow))
+
+
+def _notes(analysis: Analysis) -> list[str]:
+    """Return the notes on the compared metrics, without repetitions."""
+    metrics = analysis.comparison.metrics if analysis.comparison else []
+    return list(dict.fromkeys(without_folders(metric.note) for metric in metrics if metric.note))
+
+
+def _disclosed(analysis: Analysis, min_patients: int) -> Disclosed | None:
+    disclosure = analysis.disclosure
+    if disclosure is None:
+        return None
+    return Disclosed(
+        card=Card.model_validate(value_without_folders(disclosure.card.model_dump())),
+        card_table=tables.card_table(disclosure),
+        letter_table=tables.letter_table(disclosure),
+        leaving_table=tables.leaving_table(disclosure, min_patients),
+        released_table=tables.released_table(disclosure, min_patients),
+        refused_table=tables.refused_table(disclosure),
+        ledger_table=tables.ledger_table(disclosure),
+    )

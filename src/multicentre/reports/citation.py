@@ -1,0 +1,127 @@
+"""Methods paragraph of a report, and BibTeX entries of the software and of the methods."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from multicentre.errors import MulticentreError
+from multicentre.estimator.base import find_estimator
+
+SOFTWARE_KEY = "multicentre"
+# "D. R. Cox (1972), Regression models and life-tables, Journal of the Royal Statistical Society B 34, 187-202."
+_YEAR_FIRST = re.compile(r"(?P<authors>.+?) \((?P<year>\d{4})\)[,.] (?P<title>.+?)[,.] (?P<place>[A-Z].+)")
+# 'N. Mantel, "Evaluation of survival data", Cancer Chemotherapy Reports 50 (1966), 163-170.'
+_QUOTED_TITLE = re.compile(r'(?P<authors>.+?), "(?P<title>.+?)"(?:, (?P<place>.*?))?(?P<year>\d{4})(?P<rest>.*)')
+_NOT_IN_KEYS = re.compile(r"[^a-z0-9]")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Publication that describes a method."""
+
+    key: str
+    text: str
+    fields: Mapping[str, str]
+
+    def bibtex(self) -> str:
+        """Return the BibTeX entry."""
+        kind = "article" if "journal" in self.fields else "misc"
+        lines = [f"  {name} = {{{_escape(value)}}}" for name, value in self.fields.items()]
+        return f"@{kind}{{{self.key},\n" + ",\n".join(lines) + "\n}"
+
+
+def references_of(method: str) -> list[Reference]:
+    """Return the publications that the documentation of a method names; none if the method is not installed.
+
+    Examples
+    --------
+    >>> [reference.key for reference in references_of("log-rank")]
+    ['mantel1966']
+    """
+    try:
+        estimator = find_estimator(method)
+    except MulticentreError:
+        return []
+    documentation = inspect.cleandoc(estimator.__doc__ or "")
+    _, heading, rest = documentation.partition("\nReferences\n")
+    if not heading:
+        return []
+    section = re.split(r"\n\S[^\n]*\n-{3,}\n", rest)[0]
+    return [read_reference(" ".join(text.split())) for text in re.split(r"\.\. \[\d+\] ", section)[1:]]
+
+
+def read_reference(text: str) -> Reference:
+    """Return a reference as the parts of a BibTeX entry; a text without a recognised form is a note.
+
+    Examples
+    --------
+    >>> read_reference("D. R. Cox (1972), Regression models and life-tables, J. R. Stat. Soc. B 34, 187-202.").fields
+    {'author': 'D. R. Cox', 'title': 'Regression models and life-tables', 'year': '1972', 'journal': 'J. R. Stat. Soc. \
+B 34, 187-202'}
+    """
+    match = _QUOTED_TITLE.fullmatch(text) or _YEAR_FIRST.fullmatch(text)
+    if match is None:
+        year = re.search(r"\((\d{4})\)", text)
+        return Reference(_key(text, year[1] if year else ""), text, {"note": text})
+    parts = match.groupdict()
+    place = f"{parts['place'] or ''}{parts.get('rest') or ''}".replace("(),", ",").replace(" ()", "")
+    place = re.sub(r"\s+,", ",", place).strip(" .,")
+    fields = {"author": _authors(parts["authors"]), "title": parts["title"], "year": parts["year"]}
+    where = {"url" if place.startswith("http") else "journal": place} if place else {}
+    return Reference(_key(parts["authors"], parts["year"]), text, fields | where)
+
+
+def software_entry(version: str, year: int) -> str:
+    """Return the BibTeX entry of this package."""
+    fields = {
+        "author": "{The multicentre developers}",
+        "title": "multicentre: federated statistical learning on multi-centre health data",
+        "version": version,
+        "year": str(year),
+    }
+    return (
+        f"@software{{{SOFTWARE_KEY},\n" + ",\n".join(f"  {name} = {{{text}}}" for name, text in fields.items()) + "\n}"
+    )
+
+
+def method_sentence(method: str, parameters: Mapping[str, Any], references: Sequence[Reference]) -> str:
+    """Return a sentence on a method with its parameters and the keys of its references.
+
+    Examples
+    --------
+    >>> method_sentence("log-rank", {"group": "stage"}, references_of("log-rank"))
+    'The method was LogRank (Log-rank test of equal survival in groups, over all sites; group = stage) [mantel1966].'
+    """
+    settings = ", ".join(f"{key} = {_plain(value)}" for key, value in parameters.items())
+    try:
+        estimator = find_estimator(method)
+        name, about = estimator.__name__, inspect.cleandoc(estimator.__doc__ or method).splitlines()[0].rstrip(".")
+    except MulticentreError:
+        return f"The method was {method}{f' ({settings})' if settings else ''}."
+    cited = f" [{', '.join(reference.key for reference in references)}]" if references else ""
+    return f"The method was {name} ({about}{f'; {settings}' if settings else ''}){cited}."
+
+
+def _authors(text: str) -> str:
+    others = text.endswith(" et al.")
+    names = [name.strip() for name in text.removesuffix(" et al.").split(",") if name.strip()]
+    return " and ".join([*names, "others"] if others else names)
+
+
+def _key(authors: str, year: str) -> str:
+    words = authors.split(",")[0].removesuffix(" et al.").split()
+    return _NOT_IN_KEYS.sub("", (words[-1] if words else "reference").lower()) + year
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"([&%$#_])", r"\\\1", text)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(map(_plain, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,77 @@
+"""Reference levels of categories, which a model has no column for, as rows of its tables and forest plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.reports.curves import REFERENCE
+
+# Columns of effects that are compared with a reference level, and the value at the reference level.
+EFFECTS = {"hazard ratio": 1.0, "odds ratio": 1.0, "ratio": 1.0, "coefficient": 0.0}
+
+
+def with_references(figure: Figure, study: Mapping[str, Any]) -> Figure:
+    """Return a figure of effects with a row for the reference level of every category, in the study's order of levels.
+
+    Parameters
+    ----------
+    figure : Figure
+        Tables without a column of effects, and figures of other kinds, are returned unchanged.
+    study : mapping
+        Contents of ``study.toml``.
+    """
+    data = study.get("data", {})
+    section = data.get("survival") or data.get("table") or {}
+    references = {name: str(level) for name, level in section.get("references", {}).items()}
+    levels = {name: [str(level) for level in section.get("categories", {}).get(name, [])] for name in references}
+    if isinstance(figure, Table) and any(name in EFFECTS for name in figure.columns):
+        added = [[_at_reference(name) for name in figure.columns[1:]]]
+        rows = _insert(list(figure.rows), [str(row[0]) for row in figure.rows], references, levels, added[0])
+        return replace(figure, rows=rows)
+    if isinstance(figure, Forest) and not figure.n_pooled:
+        numbers = zip(figure.rows, figure.estimates, figure.lower, figure.upper, strict=True)
+        forest = _insert(
+            [list(row) for row in numbers], list(figure.rows), references, levels, [figure.reference, None, None]
+        )
+        names, estimates, lower, upper = (list(column) for column in zip(*forest, strict=True)) if forest else ([],) * 4
+        return replace(figure, rows=names, estimates=estimates, lower=lower, upper=upper)
+    return figure
+
+
+def _at_reference(column: str) -> float | str | None:
+    if column in EFFECTS:
+        return EFFECTS[column]
+    return None if column in ("lower", "upper") else ""
+
+
+def _insert(
+    rows: Sequence[Sequence[Any]],
+    names: Sequence[str],
+    references: Mapping[str, str],
+    levels: Mapping[str, Sequence[str]],
+    cells: Sequence[Any],
+) -> list[Sequence[Any]]:
+    """Return rows with that of each reference level before the first of the levels that follow it in the study."""
+    extended: list[Sequence[Any]] = [[spaced(name), *row[1:]] for name, row in zip(names, rows, strict=True)]
+    for category, reference in references.items():
+        places = [place for place, row in enumerate(extended) if str(row[0]).startswith(f"{category} = ")]
+        if not places:
+            continue
+        order = list(levels[category])
+        later = set(order[order.index(reference) + 1 :]) if reference in order else set(order)
+        following = [place for place in places if str(extended[place][0]).partition(" = ")[2] in later]
+        extended.insert(min(following, default=places[-1] + 1), [f"{category} = {reference}{REFERENCE}", *cells])
+    return extended
+
+
+def spaced(name: str) -> str:
+    """Return the name of a level with spaces, so that a line may be broken there.
+
+    >>> spaced("grade=II"), spaced("age")
+    ('grade = II', 'age')
+    """
+    column, sign, level = name.partition("=")
+    return f"{column} = {level}" if sign and column and level else name
