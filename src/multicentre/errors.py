@@ -250,5 +250,9 @@ class LeftOutWarning(UserWarning):
     """A result is over fewer sites than the study has, because some refused."""
 
 
+class AnalysisWarning(UserWarning):
+    """One of several analyses of a study has no result: the sites refused it, or their data do not permit it."""
+
+
 class SeparationWarning(UserWarning):
     """The likelihood rises without bound as a coefficient grows: covariates separate the outcomes."""

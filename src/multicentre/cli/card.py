@@ -58,12 +58,10 @@ def _study_card(path: Path) -> DisclosureCard:
 
 def _objections(study: Study) -> list[str]:
     """Return the sites whose policies will refuse the study, with the reasons."""
-    from multicentre.studies.policy_conflicts import find_objections
-    from multicentre.studies.study import make_estimator
+    from multicentre.studies.policy_conflicts import study_objections
 
-    estimator = make_estimator(study)
     return [
         f"{site}'s policy refuses this study: {objection.reason}."
         for site, policy in study.policies.items()
-        for objection in find_objections(study, estimator, policy)
+        for objection in study_objections(study, policy)
     ]

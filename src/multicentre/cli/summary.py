@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from multicentre.cli.console import align
+from multicentre.cli.results import describe_results
 
 if TYPE_CHECKING:
     from multicentre.studies import RunFolder
@@ -22,10 +23,18 @@ def finish_run(folder: RunFolder) -> Path:
 
 def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
     """Return the summary of a run that ``--json`` prints."""
+    analyses = {
+        entry["name"]: {
+            "comparison": _optional(folder, f"{entry['folder']}/comparison.json"),
+            "cross_validation": _optional(folder, f"{entry['folder']}/cross-validation.json"),
+        }
+        for entry in folder.metadata.get("analyses", ())
+    }
     return {
         "folder": str(folder.path),
         "report": str(report),
         "run": folder.metadata,
+        **({"analyses": analyses} if analyses else {}),
         "comparison": _optional(folder, "comparison.json"),
         "cross_validation": _optional(folder, "cross-validation.json"),
         "released": folder.read("disclosure.json")["released"],
@@ -33,20 +42,30 @@ def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
 
 
 def describe_run(folder: RunFolder) -> str:
-    """Return the comparison and the sites' releases as text tables."""
-    comparison = _optional(folder, "comparison.json")
-    parts = describe_left_out(folder.metadata) + (
-        [folder.metadata["missing"]] if folder.metadata.get("missing") else []
-    )
-    parts += [] if comparison is None else [describe_comparison(comparison)]
-    validated = _optional(folder, "cross-validation.json")
-    if validated is not None:
-        parts.append(describe_validation(validated))
+    """Return the results, then the comparison and the sites' releases as text tables."""
+    run = folder.metadata
+    parts = [results] if (results := describe_results(folder.path, run)) else []
+    parts += describe_left_out(run) + ([run["missing"]] if run.get("missing") else [])
+    for title, place in _places(run):
+        parts += [f"{title}{part}" for part in _judgements(folder, place)]
     released = folder.read("disclosure.json")["released"]
-    parts.append(describe_releases(released) if folder.metadata["simulated"] else _AT_THE_SITES)
-    if folder.metadata.get("privacy"):
-        parts.append(folder.metadata["privacy"])
+    parts.append(describe_releases(released) if run["simulated"] else _AT_THE_SITES)
+    if run.get("privacy"):
+        parts.append(run["privacy"])
     return "\n\n".join(parts)
+
+
+def _places(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a heading and the prefix of the files of every analysis."""
+    return [(f"{each['title']}: ", f"{each['folder']}/") for each in run.get("analyses", ())] or [("", "")]
+
+
+def _judgements(folder: RunFolder, place: str) -> list[str]:
+    """Return the comparison and the cross-validation of an analysis, if it has them."""
+    comparison, validated = (_optional(folder, f"{place}{name}.json") for name in ("comparison", "cross-validation"))
+    is_empty = comparison is None or not (comparison["metrics"] or comparison["notes"])
+    parts = [] if is_empty else [describe_comparison(comparison)]
+    return parts + ([] if validated is None else [describe_validation(validated)])
 
 
 def describe_left_out(metadata: Mapping[str, Any]) -> list[str]:

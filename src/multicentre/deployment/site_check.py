@@ -35,7 +35,7 @@ from multicentre.privacy.ledger import Ledger, TornLedger, verify_ledger
 from multicentre.privacy.patient_counts import ONE_RECORD, PatientCounts, people_of
 from multicentre.privacy.policy import Policy
 from multicentre.studies.disclosure_cards import study_card
-from multicentre.studies.policy_conflicts import find_objections
+from multicentre.studies.policy_conflicts import study_objections
 from multicentre.studies.study import Study, make_estimator
 
 Level = Literal["ok", "note", "fault"]
@@ -140,13 +140,13 @@ def card_at(site: Site, study: Study) -> DisclosureCard:
     study = study_at_site(site, study)
     card = study_card(study)
     objections = [f"this site's policy refuses this study: {reason}." for reason in _objections(site, study)]
-    unbounded = make_estimator(study).privacy_plan() is not None and site.policy_for(study.name).epsilon is None
+    has_plan = any(make_estimator(part).privacy_plan() is not None for part in study.split().values())
+    unbounded = has_plan and site.policy_for(study.name).epsilon is None
     return dataclasses.replace(card, warnings=(*card.warnings, *objections, *([_UNBOUNDED] if unbounded else [])))
 
 
 def _objections(site: Site, study: Study) -> list[str]:
-    objections = find_objections(study, make_estimator(study), site.policy_for(study.name))
-    return [one.reason for one in objections]
+    return [one.reason for one in study_objections(study, site.policy_for(study.name))]
 
 
 def _folder(site: Site) -> str | Finding:
@@ -276,7 +276,7 @@ def _patients(site: Site, study: Study, permissions: StudyPermissions, card: Dis
             hint="Have the study name data.id_column, or write min_difference = 0.",
         )
     _check_enough(patients, people.among(), policy, card, study.name)
-    if card.noised and not people.are_hidden_by(permissions.fitted):
+    if card.noised and not all(map(people.are_hidden_by, permissions.noised_parts)):
         raise RefusedByPolicy(
             f"the noise of the study hides one record per patient; got up to {people.most_records} records per patient",
             where=study.name,

@@ -14,7 +14,7 @@ from multicentre.core.requester import COORDINATOR, UNSIGNED, Requester, current
 from multicentre.core.site_runtime import SiteRuntime
 from multicentre.core.steps import SitePart
 from multicentre.core.storage import Store
-from multicentre.data import EventTensor, MultiViewData, SurvivalData, TableData
+from multicentre.data import EventTensor, MultiViewData, SurvivalAndTable, SurvivalData, TableData
 from multicentre.data.kinds import PatientData
 from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals, check_named
 from multicentre.deployment.certificates import read_public_key
@@ -40,7 +40,7 @@ from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.patient_counts import people_of
 from multicentre.privacy.run_ledgers import note_terms, terms_of
 from multicentre.studies.checks import check_study
-from multicentre.studies.site_data import find_reader
+from multicentre.studies.site_data import reader_of
 from multicentre.studies.study import Study
 
 _APPROVE = "The site's steward approves studies: multicentre site approve STUDY.toml."
@@ -341,7 +341,7 @@ def read_data(site: Site, study: Study) -> PatientData:
     DataError, ConfigurationError
         They cannot be used; the message names file and column, never a value.
     """
-    return find_reader(study.method)(study, site.name).data
+    return reader_of(study)(study, site.name).data
 
 
 def open_ledger(site: Site, study: str) -> Ledger:
@@ -369,6 +369,8 @@ def schema_of(data: object) -> dict[str, Any]:
         return {"kind": "views", **data.schema.to_dict()}
     if isinstance(data, EventTensor):
         return {"kind": "events", "modes": list(data.parts)}
+    if isinstance(data, SurvivalAndTable):
+        return {"kind": "survival and table", "survival": schema_of(data.survival), "table": schema_of(data.table)}
     if isinstance(data, SurvivalData):
         return {"kind": "survival", **_columns(data), "unit": data.unit}
     if isinstance(data, TableData):

@@ -23,11 +23,30 @@ from multicentre.studies.policy_conflicts import aligning_steps, fitting_steps, 
 from multicentre.studies.study import make_estimator
 
 if TYPE_CHECKING:
+    from multicentre.estimator.base import FederatedEstimator
     from multicentre.studies.study import Study
 
 _LEAST_SHARE = 1 - 1e-9  # tolerance for rounding of multipliers
 _LONGEST_NAME = 100  # the coordinator chooses the name, and ledger entries must stay short
 _HINT = "Run the study as it was approved, or have the changed one approved: multicentre site approve STUDY.toml."
+
+
+@dataclass(frozen=True)
+class FitPermission:
+    """Steps of the fit of one analysis, and the noise of its releases.
+
+    Parameters
+    ----------
+    part : type
+        Site part of the method.
+    steps : frozenset of str
+    plan : Plan or None
+        None for a fit without noise.
+    """
+
+    part: type[SitePart]
+    steps: frozenset[str]
+    plan: Plan | None
 
 
 @dataclass(frozen=True)
@@ -38,10 +57,8 @@ class StudyPermissions:
     ----------
     steps : mapping from type to frozenset of str
         Names of the permitted steps by site part.
-    fitted : type
-        Site part of the method, to which the plan applies.
-    plan : Plan or None
-        Noise of the method's releases.
+    fits : tuple of FitPermission
+        Steps and noise of the fit of each analysis.
     masked : bool
         True if sums leave the site only masked.
     quorum : int
@@ -51,8 +68,7 @@ class StudyPermissions:
     """
 
     steps: Mapping[type[SitePart], frozenset[str]]
-    fitted: type[SitePart]
-    plan: Plan | None
+    fits: tuple[FitPermission, ...]
     masked: bool
     quorum: int
 
@@ -83,28 +99,21 @@ class StudyPermissions:
                 "study, quorum",
                 f"sums of the study must be over at least {self.quorum} sites; got {call.mask.threshold}",
             )
-        if self.plan is None or step.part is not self.fitted:
+        fits = [fit for fit in self.fits if fit.part is step.part and step.name in fit.steps]
+        objections = [_objection_of(fit.plan, call) for fit in fits]
+        if not objections or not all(objections):
             return "", ""
-        try:
-            planned = self.plan.noise_of(step, 0)
-        except ConfigurationError:
-            return "study, plan of noise", "the step is not planned under the study's differential privacy"
-        if planned is not None and not _is_sufficient(call.noise, planned):
-            return "study, plan of noise", "the answer must have the noise that the study plans; got less"
-        return "", ""
+        return "study, plan of noise", objections[0]
 
     def covers(self, plan: PlanShown) -> bool:
         """Return True if a plan has at least the noise and at most the calls of the study's plan."""
-        if self.plan is None or plan.method != self.fitted.method:
-            return False
-        planned_releases = {planned.step.name: planned for planned in self.plan.releases}
-        plan_steps = zip(plan.steps, plan.noises(), strict=True)
-        return all(
-            name in planned_releases
-            and times <= planned_releases[name].times
-            and _is_sufficient(noise, planned_releases[name].noise)
-            for name, (noise, times) in plan_steps
-        )
+        fits = [fit for fit in self.fits if fit.part.method == plan.method]
+        return any(fit.plan is not None and _covers(fit.plan, plan) for fit in fits)
+
+    @property
+    def noised_parts(self) -> tuple[type[SitePart], ...]:
+        """Site parts of the analyses whose releases have noise."""
+        return tuple(fit.part for fit in self.fits if fit.plan is not None)
 
 
 class StudyGuard(Guard):
@@ -177,33 +186,47 @@ class StudyGuard(Guard):
 
 
 def permissions_of(study: Study) -> StudyPermissions:
-    """Return the permissions of a study: steps of its method, of alignment, of folds and of scoring.
+    """Return the permissions of a study: steps of its methods, of alignment, of folds and of scoring.
+
+    The steps of several analyses with one method are permitted together.
 
     Raises
     ------
     ConfigurationError
         The method or one of its parameters is unknown.
     """
-    estimator = make_estimator(study)
-    steps: dict[type[SitePart], Collection[str]] = {
-        estimator.site_part: fitting_steps(estimator, protection_of(study)),
-        PlanReview: PlanReview.steps(),
-    }
-    if estimator.aligned_by is not None:
-        steps[estimator.aligned_by] = aligning_steps(estimator) | {"draw_nonce"}
-    for part in _validation_parts(study):
-        steps[part] = part.steps()
+    steps: dict[type[SitePart], frozenset[str]] = {}
+    fits = []
+    for analysis in study.split().values():
+        estimator = make_estimator(analysis)
+        steps_of_parts = _steps_of(analysis, estimator)
+        for part, names in steps_of_parts.items():
+            steps[part] = steps.get(part, frozenset()) | frozenset(names)
+        names = frozenset(steps_of_parts[estimator.site_part])
+        fits.append(FitPermission(estimator.site_part, names, estimator.privacy_plan()))
+    steps[PlanReview] = frozenset(PlanReview.steps())
     if study.masked:
-        steps[MaskingKeys] = MaskingKeys.steps()
+        steps[MaskingKeys] = frozenset(MaskingKeys.steps())
     return StudyPermissions(
-        {part: frozenset(names) for part, names in steps.items()},
-        estimator.site_part,
-        estimator.privacy_plan(),
+        steps,
+        tuple(fits),
         study.masked,
         Terms(quorum=study.run.quorum, refusing_sites=study.run.refusing_sites).needed_of_willing(
             len(study.sites), masked=study.masked
         ),
     )
+
+
+def _steps_of(study: Study, estimator: FederatedEstimator) -> dict[type[SitePart], Collection[str]]:
+    """Return the names of the steps of one analysis, by site part."""
+    steps: dict[type[SitePart], Collection[str]] = {
+        estimator.site_part: fitting_steps(estimator, protection_of(study)),
+    }
+    if estimator.aligned_by is not None:
+        steps[estimator.aligned_by] = aligning_steps(estimator) | {"draw_nonce"}
+    for part in _validation_parts(study):
+        steps[part] = part.steps()
+    return steps
 
 
 def _validation_parts(study: Study) -> list[type[SitePart]]:
@@ -213,6 +236,30 @@ def _validation_parts(study: Study) -> list[type[SitePart]]:
     from multicentre.validation.scoring.scores import find_evaluator
 
     return [make_splitter(study, study.validation).site_part, find_evaluator(make_estimator(study)).part]
+
+
+def _objection_of(plan: Plan | None, call: Call) -> str:
+    """Return the objection of one analysis' plan to the noise of a call; empty if the plan permits it."""
+    if plan is None:
+        return ""
+    try:
+        planned = plan.noise_of(call.step, 0)
+    except ConfigurationError:
+        return "the step is not planned under the study's differential privacy"
+    if planned is not None and not _is_sufficient(call.noise, planned):
+        return "the answer must have the noise that the study plans; got less"
+    return ""
+
+
+def _covers(approved: Plan, plan: PlanShown) -> bool:
+    planned_releases = {planned.step.name: planned for planned in approved.releases}
+    plan_steps = zip(plan.steps, plan.noises(), strict=True)
+    return all(
+        name in planned_releases
+        and times <= planned_releases[name].times
+        and _is_sufficient(noise, planned_releases[name].noise)
+        for name, (noise, times) in plan_steps
+    )
 
 
 def _is_sufficient(noise: Noise | None, planned: Noise) -> bool:

@@ -173,12 +173,26 @@ def guarantee_of_plan(
     (epsilon 0, delta 1e-05)-differential privacy for one patient: data sets are neighbours when one has all
     records of one patient more (add or remove); each patient is at one site.
     """
-    total = Spent()
-    for planned in plan.releases:
-        shared = planned.step.summed and protection == "masked"
-        total = total + cost_of(planned.noise, planned.times).at_sites(sites_per_patient, shared=shared)
+    total = spent_by([plan], protection, sites_per_patient)
     unit = "record" if counted == "records" and plan.unit == "patient" else plan.unit
     return Guarantee(total.epsilon(plan.delta), plan.delta, unit, sites_per_patient=sites_per_patient)
+
+
+def spent_by(plans: Iterable[Plan], protection: Protection = "unmasked", sites_per_patient: int = 1) -> Spent:
+    """Return the privacy loss of a patient by all releases of some plans together.
+
+    Parameters are those of :func:`guarantee_of_plan`.
+
+    Examples
+    --------
+    >>> spent_by([Plan(()), Plan(())]).rho
+    0.0
+    """
+    total = Spent()
+    for planned in (release for plan in plans for release in plan.releases):
+        shared = planned.step.summed and protection == "masked"
+        total = total + cost_of(planned.noise, planned.times).at_sites(sites_per_patient, shared=shared)
+    return total
 
 
 def spent_in(ledgers: Mapping[str, Iterable[Entry]], sites_per_patient: int = 1) -> Spent:

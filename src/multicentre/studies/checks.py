@@ -37,19 +37,25 @@ def check_study(study: Study) -> None:
     """
     for site in study.sites:
         check_site_name(site)
+    _check_analyses(study)
     _check_one_kind(study)
+    tables = {"data.survival": study.data.survival, "data.table": study.data.table}
     if study.data.events is not None:
         _check_events(study)
-    elif study.data.survival is not None:
-        _check_one_table(study, study.data.survival, "data.survival")
-    elif study.data.table is not None:
-        _check_one_table(study, study.data.table, "data.table")
+    elif any(tables.values()):
+        for where, table in tables.items():
+            if table is not None:
+                _check_one_table(study, table, where)
     else:
         _check_views(study)
     _check_terms(study)
     if study.is_vertical:
         _check_aligned(study)
-    _check_validation(study)
+    for name, part in study.split().items():
+        try:
+            _check_validation(part)
+        except ConfigurationError as error:
+            raise (error.at(f"analysis {name}") if name else error) from None
 
 
 def refuse_models(study: Study) -> None:
@@ -62,7 +68,7 @@ def refuse_models(study: Study) -> None:
     ConfigurationError
         A parameter is a model.
     """
-    models = list_models(study.parameters)
+    models = [model for part in study.split().values() for model in list_models(part.parameters)]
     if models:
         raise ConfigurationError(
             "a study over real sites must not have fitted models as parameters; it has "
@@ -72,9 +78,44 @@ def refuse_models(study: Study) -> None:
         )
 
 
+def _check_analyses(study: Study) -> None:
+    """Check that a study is either a single analysis or has blocks of several."""
+    if not study.analyses:
+        if not study.about.method:
+            raise ConfigurationError(
+                "the key must be given; it is missing",
+                where="study.method",
+                hint="Add it, or describe several analyses in blocks [[analysis]]; docs/study-file.md lists all keys.",
+            )
+        return
+    for key, value in (
+        ("study.method", study.about.method),
+        ("parameters", study.parameters),
+        ("validation", study.validation),
+    ):
+        if value:
+            raise ConfigurationError(
+                f"{key} must be omitted in a study with blocks [[analysis]]; it is given",
+                where=key,
+                hint="Move it into the block of an analysis: method, [analysis.parameters], [analysis.validation].",
+            )
+    names = [analysis.name.lower() for analysis in study.analyses]  # they name folders
+    if len(set(names)) < len(names):
+        raise ConfigurationError(
+            "analyses must have different names; got one twice", where="analysis", hint="Give each block another name."
+        )
+    aligned = [name for name, part in study.split().items() if part.is_vertical]
+    if aligned:
+        raise ConfigurationError(
+            "an analysis of different views of the same patients must be a study of its own; got it in a block",
+            where=f"analysis {aligned[0]}",
+            hint="Write a study with [study] method for it.",
+        )
+
+
 def _check_one_kind(study: Study) -> None:
     kinds = [kind for kind in ("views", "events", "survival", "table") if getattr(study.data, kind)]
-    if len(kinds) > 1:
+    if len(kinds) > 1 and not (study.analyses and kinds == ["survival", "table"]):
         raise ConfigurationError(
             f"a study must have one kind of data; got {len(kinds)}",
             where="data",

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.privacy.card import DisclosureCard, disclosure_card
+from multicentre.privacy.guarantee import rounded_up, spent_by
 from multicentre.privacy.ledger import Entry, Ledger
 from multicentre.privacy.policy import loosest_of
 from multicentre.studies.cross_validation import validation_cards
@@ -24,7 +25,7 @@ from multicentre.studies.policy_conflicts import (
     fitting_steps,
     protection_of,
 )
-from multicentre.studies.saved_models import list_models
+from multicentre.studies.saved_models import list_models, replace_models
 from multicentre.studies.study import make_estimator
 
 if TYPE_CHECKING:
@@ -243,20 +244,61 @@ def _without(card: DisclosureCard, steps: Collection[str]) -> DisclosureCard:
 
 
 def study_card(study: Study) -> DisclosureCard:
-    """Return the disclosure card of a study, under the loosest of its sites' policies."""
-    estimator = make_estimator(study)
-    card = disclosure_card(
-        estimator.site_part,
-        protection=protection_of(study),
-        n_sites=len(study.sites),
-        policy=loosest_of(study.policies.values()),
-        plan=estimator.privacy_plan(),
-        sites_per_patient=study.privacy.sites_per_patient,
-        requested=estimator.planned_steps(),
-        counted=study.data.counted,
-        parameters=estimator.get_params(deep=False),
-    )
-    return complete_card(card, study, estimator)
+    """Return the disclosure card of a study with all its analyses, under the loosest of its sites' policies."""
+
+    def card_of(estimator: FederatedEstimator) -> DisclosureCard:
+        return disclosure_card(
+            estimator.site_part,
+            protection=protection_of(study),
+            n_sites=len(study.sites),
+            policy=loosest_of(study.policies.values()),
+            plan=estimator.privacy_plan(),
+            sites_per_patient=study.privacy.sites_per_patient,
+            requested=estimator.planned_steps(),
+            counted=study.data.counted,
+            parameters=estimator.get_params(deep=False),
+        )
+
+    return join_cards(study, card_of)
+
+
+def join_cards(study: Study, card_of: Callable[[FederatedEstimator], DisclosureCard]) -> DisclosureCard:
+    """Return one card for all analyses of a study.
+
+    Parameters
+    ----------
+    study : Study
+    card_of : callable
+        Returns the card of the method of an estimator.
+    """
+    cards, notes = [], []
+    for name, part in study.split().items():
+        estimator = make_estimator(part)
+        card = complete_card(card_of(estimator), part, estimator)
+        cards.append(card)
+        notes += [_analysis_note(name, part, card)] if name else []
+    joined = cards[0].joined(*cards[1:])
+    return dataclasses.replace(joined, warnings=(*notes, *_sum_note(study), *joined.warnings))
+
+
+def _analysis_note(name: str, part: Study, card: DisclosureCard) -> str:
+    """Return a note on the method, the parameters and the steps of one of several analyses."""
+    values = replace_models(part.parameters, lambda model: f"SHA-256 {model.sha256}")
+    parameters = ", ".join(f"{key} = {value}" for key, value in values.items()) or "defaults"
+    steps = ", ".join(dict.fromkeys(step for step, _ in card.steps))
+    return f"analysis {name}: {card.method}; parameters: {parameters}; steps: {steps}."
+
+
+def _sum_note(study: Study) -> list[str]:
+    """Return a note on the privacy loss of all analyses together, if several add noise."""
+    plans = [plan for part in study.split().values() if (plan := make_estimator(part).privacy_plan()) is not None]
+    if len(plans) < 2:
+        return []
+    delta = max(plan.delta for plan in plans)
+    spent = spent_by(plans, protection_of(study), study.privacy.sites_per_patient)
+    return [
+        f"all {len(plans)} analyses with noise together: epsilon {rounded_up(spent.epsilon(delta))} at delta {delta:g}."
+    ]
 
 
 def summarise_ledgers(ledgers: Mapping[str, Ledger]) -> dict[str, Any]:

@@ -10,11 +10,15 @@ from multicentre.core.calls import Protection
 from multicentre.core.steps import SitePart, Step
 from multicentre.errors import RefusedByPolicy
 from multicentre.privacy.allowed_methods import find_objection
+from multicentre.privacy.guarantee import rounded_up, spent_by
 from multicentre.privacy.policy import RELATIONS, Policy, needed_permission
+from multicentre.studies.study import make_estimator
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
     from multicentre.studies.study import Study
+
+_ROUNDING = 1e-9  # relative, of an epsilon that is computed from costs
 
 
 @dataclass(frozen=True)
@@ -122,8 +126,37 @@ class Objection(NamedTuple):
     reason: str
 
 
+def check_budgets(study: Study) -> None:
+    """Check that the noise of all analyses of a study fits the privacy budget of every site's policy.
+
+    Raises
+    ------
+    RefusedByPolicy
+        The analyses together exceed a budget; each of them alone may fit it.
+    """
+    plans = [plan for part in study.split().values() if (plan := make_estimator(part).privacy_plan()) is not None]
+    for site, policy in study.policies.items() if len(plans) > 1 else ():
+        epsilon = spent_by(plans, protection_of(study)).epsilon(policy.delta)
+        if objection := _exceeds(epsilon, len(plans), policy):
+            raise RefusedByPolicy(
+                f"the site's policy refuses this study: {objection}",
+                where=f"{site}, policy, epsilon",
+                hint="Raise the noise of the analyses, or leave some out.",
+            )
+
+
+def _exceeds(epsilon: float, n_plans: int, policy: Policy) -> str:
+    """Return the objection to a cost above a policy's budget; empty without one."""
+    if not policy.epsilon or epsilon <= policy.epsilon * (1 + _ROUNDING):
+        return ""
+    return (
+        f"its {n_plans} analyses with noise cost epsilon {rounded_up(epsilon)} together at delta {policy.delta:g}, "
+        f"and the budget is {policy.epsilon:g}"
+    )
+
+
 def check_policies(study: Study, estimator: FederatedEstimator) -> None:
-    """Check that no site's policy refuses the study.
+    """Check that no site's policy refuses a study of a single analysis.
 
     Parameters
     ----------
@@ -191,6 +224,40 @@ def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy)
     if masked and policy.min_sites_in_sum > len(study.sites):
         objections.append(Objection("min_sites_in_sum", f"a masked sum needs {policy.min_sites_in_sum} sites"))
     return objections + _about_patients(study, estimator, policy)
+
+
+def study_objections(study: Study, policy: Policy) -> list[Objection]:
+    """Return the objections of a site's policy to a study with all its analyses.
+
+    Each analysis is checked, and the noise of all analyses together is compared with the privacy budget.
+
+    Parameters
+    ----------
+    study : Study
+    policy : Policy
+        Policy of the site.
+
+    Examples
+    --------
+    >>> from multicentre.studies.study_file import study_from_mapping
+    >>> blocks = [{"name": "table", "method": "describe"}, {"name": "model", "method": "fed-linear-regression"}]
+    >>> data = {"table": {"kind": "number"}}
+    >>> content = {"study": {"name": "x"}, "analysis": blocks, "data": data, "sites": {"lyon": {}, "oslo": {}}}
+    >>> study_objections(study_from_mapping(content), Policy(methods=("describe",)))[0].reason
+    'analysis model: the method fed-linear-regression is not allowed'
+    """
+    objections: list[Objection] = []
+    plans = []
+    for name, part in study.split().items():
+        estimator = make_estimator(part)
+        place = f"analysis {name}: " if name else ""
+        plans += [plan] if (plan := estimator.privacy_plan()) is not None else []
+        objections += [Objection(key, f"{place}{reason}") for key, reason in find_objections(part, estimator, policy)]
+    if len(plans) > 1:
+        epsilon = spent_by(plans, protection_of(study)).epsilon(policy.delta)
+        if reason := _exceeds(epsilon, len(plans), policy):
+            objections.append(Objection("epsilon", reason))
+    return objections
 
 
 def _about_patients(study: Study, estimator: FederatedEstimator, policy: Policy) -> list[Objection]:

@@ -193,14 +193,14 @@ class RunFolder:
         """Write a JSON file atomically."""
         write_atomically(self.path / name, to_json(content).encode())
 
-    def write_history(self, history: Sequence[Mapping[str, float]]) -> None:
-        """Write ``history.csv``: one row per round, one column per metric."""
+    def write_history(self, history: Sequence[Mapping[str, float]], place: str = "") -> None:
+        """Write ``history.csv``, below `place`: one row per round, one column per metric."""
         page = io.StringIO()
         columns = list(dict.fromkeys(name for entry in history for name in entry))
         writer = csv.DictWriter(page, columns or ["round"], lineterminator="\n")
         writer.writeheader()
         writer.writerows(history)
-        write_atomically(self.path / "history.csv", page.getvalue().encode())
+        write_atomically(self.path / f"{place}history.csv", page.getvalue().encode())
 
     def ledgers(self) -> dict[str, Path]:
         """Return the ledger file of every site that has one."""

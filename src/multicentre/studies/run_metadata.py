@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from multicentre.core.consortium import Consortium
+from multicentre.data.both import SurvivalAndTable
 from multicentre.data.kinds import PatientData
 from multicentre.data.tabular import Tabular
 from multicentre.estimator.base import Metric
@@ -19,6 +20,7 @@ from multicentre.studies.study import Study
 
 # Four boxes of 11 rem with gaps of 0.8 rem fill one row of the report (46.4 of 47 rem).
 N_HEADLINES = 4
+ANALYSES = "analyses"
 IN_PROCESS, FLOWER = "in-process", "flower"
 
 
@@ -82,6 +84,21 @@ def _metadata(study: Study, engine: str, sites: list[dict[str, Any]], least: int
         "missing": "",
         "message": "",
         "headline": [],
+        "answer": "",
+        "tables": [],
+        "analyses": [
+            {
+                "name": analysis.name,
+                "title": analysis.title or analysis.name,
+                "question": analysis.question,
+                "method": analysis.method,
+                "folder": f"{ANALYSES}/{analysis.name}",
+                "status": "waiting",
+                "message": "",
+                "answer": "",
+            }
+            for analysis in study.analyses
+        ],
     }
 
 
@@ -125,7 +142,7 @@ def hide_small(cells: Mapping[str, int], least: int) -> dict[str, int | None]:
 
 def _count_columns(sites: Sequence[PatientData], least: int) -> dict[str, dict[str, int | None]]:
     """Return the patients of all these sites by level, or with and without a value, of every column of a table."""
-    tables = [site.counts for site in sites if isinstance(site, Tabular)]
+    tables = [site.counts for site in sites if isinstance(site, Tabular | SurvivalAndTable)]
     shared = [name for name in (tables[0] if tables else ()) if all(name in table for table in tables)]
     return {name: hide_small(_add_counts(table[name] for table in tables), least) for name in shared}
 

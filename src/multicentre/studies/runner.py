@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from multicentre.core.rounds import Listener
 from multicentre.data.kinds import PatientData
-from multicentre.data.missing.values import HandlesMissing
 from multicentre.datasets import load_wisconsin, split_scenario
 from multicentre.engines.remote.opening import Sign
 from multicentre.engines.remote.socket import Carrier
-from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
+from multicentre.errors import AnalysisWarning, ConfigurationError, IntegrityError, MulticentreError, QuorumLost
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.estimator.figures import Figure, Table
 from multicentre.federation import Federation
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.guarantee import rounded_up, spent_in
+from multicentre.privacy.card import DisclosureCard
+from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan, rounded_up, spent_in
 from multicentre.privacy.policy import Policy
+from multicentre.studies.analyses import (
+    Analysis,
+    Finish,
+    analyses_of,
+    end_of,
+    ends_analysis,
+    finish_analysis,
+    join_entries,
+)
 from multicentre.studies.checks import refuse_models
-from multicentre.studies.comparison import compare
-from multicentre.studies.comparison_result import Comparison
-from multicentre.studies.cross_validation import cross_validate_study, cross_validation_results, show_cross_validation
-from multicentre.studies.disclosure_cards import complete_card, concerns_patients, summarise_ledgers
+from multicentre.studies.disclosure_cards import concerns_patients, join_cards, summarise_ledgers
 from multicentre.studies.listeners import LabelledListener, LossRecorder, site_log
-from multicentre.studies.policy_conflicts import check_policies
+from multicentre.studies.policy_conflicts import check_budgets, check_policies, protection_of
 from multicentre.studies.run_folder import DIGESTS, RunFolder
 from multicentre.studies.run_metadata import (
     IN_PROCESS,
     Clock,
-    choose_headline,
     initial_metadata,
     initial_remote_metadata,
 )
@@ -48,7 +55,7 @@ Connect = Callable[[], Carrier]
 @dataclass
 class _Run:
     study: Study
-    estimator: FederatedEstimator
+    analyses: list[Analysis]
     sites: Mapping[str, SiteData]
     policies: Mapping[str, Policy]
     listener: LossRecorder
@@ -58,11 +65,6 @@ class _Run:
     sign: Sign | None = None
     folder: RunFolder = field(init=False)
     resumed: bool = False
-
-    @property
-    def fitted_sites(self) -> dict[str, SiteData]:
-        """Sites that took part in the fit."""
-        return {name: site for name, site in self.sites.items() if name not in self.estimator.left_out_}
 
     @property
     def data(self) -> dict[str, PatientData]:
@@ -78,7 +80,10 @@ def run_study(
     coordinator: str | Path = "FOLDER",
     sign: Sign | None = None,
 ) -> RunFolder:
-    """Fit a study's method over its sites and write the run folder, except the report.
+    """Carry out the analyses of a study over its sites and write the run folder, except the report.
+
+    Several analyses run one after the other over one federation. If the sites refuse one of them, or their data do not
+    permit it, the others go on; ``run.json`` states the reason.
 
     Parameters
     ----------
@@ -107,8 +112,8 @@ def run_study(
     ConfigurationError, DataError
         The study or a site's data are invalid; the folder is removed.
     RefusedByPolicy, DisclosureRefused, QuorumLost
-        A site's policy or guard refused, or too few sites answered. If sites have different views of the same patients,
-        policies are checked before the first request, and the folder is removed.
+        A site's policy or guard refused (of several analyses, all of them), or too few sites answered. If sites have
+        different views of the same patients, policies are checked before the first request, and the folder is removed.
     KeyboardInterrupt
         The run was interrupted; :func:`resume_run` continues it.
     """
@@ -190,11 +195,12 @@ def _prepare_run(
 ) -> _Run:
     if connect is not None:
         refuse_models(study)
-    estimator, recorder = make_estimator(study), LossRecorder(listener or Listener())
+    recorder = LossRecorder(listener or Listener())
     if connect is not None:
-        return _Run(study, estimator, {}, {}, recorder, None, connect)
-    if estimator.aligned_by is not None:
-        check_policies(study, estimator)
+        return _Run(study, analyses_of(study, {}), {}, {}, recorder, None, connect)
+    if study.is_vertical:
+        check_policies(study, make_estimator(study))
+    check_budgets(study)
     policies = study.policies
     allowed = {
         name: SiteData(_allowed_columns(name, site.data, policies[name]), site.labels)
@@ -202,7 +208,7 @@ def _prepare_run(
     }
     path = study.privacy.pseudonym_key
     key = None if path is None else PseudonymKey.read(path)
-    return _Run(study, estimator, allowed, policies, recorder, key)
+    return _Run(study, analyses_of(study, allowed), allowed, policies, recorder, key)
 
 
 def _allowed_columns(name: str, data: PatientData, policy: Policy) -> PatientData:
@@ -240,8 +246,7 @@ def _carry_out(run: _Run) -> RunFolder:
             if run.connect is not None:
                 check_descriptions(run.study, federation.site_facts)
                 record_descriptions(run.folder, federation.site_facts, resumed=run.resumed)
-            run.estimator.fit(federation)
-            comparison = _finish(run, federation)
+            _analyse(run, federation)
         except BaseException as error:
             _note_end(run, error, federation, clock)
             raise
@@ -251,13 +256,8 @@ def _carry_out(run: _Run) -> RunFolder:
         _write_disclosure(run, federation)
         run.folder.update(
             status="finished",
-            rounds=len(run.estimator.history_),
             privacy=_privacy(run, federation),
-            lost=_lost_sites(run),
             losses=_losses(run),
-            left_out=dict(run.estimator.left_out_),
-            missing=_missing_line(run.estimator),
-            headline=choose_headline(run.estimator.metrics, comparison),
             **clock.metadata(federation),
         )
     return run.folder
@@ -298,75 +298,57 @@ def _federation(run: _Run) -> Federation:
     )
 
 
-def _missing_line(estimator: FederatedEstimator) -> str:
-    return estimator.missing_line_ if isinstance(estimator, HandlesMissing) else ""
-
-
-def _missing_table(estimator: FederatedEstimator) -> list[Figure]:
-    """Return a table of the missing values of a fit, if there are any."""
-    if not isinstance(estimator, HandlesMissing) or not estimator.missing_values_.n_incomplete:
-        return []
-    rows: list[list[str | float | None]] = estimator.missing_.to_numpy(object).tolist()
-    return [Table("Missing values", estimator.missing_line_, "data", ["column", "missing", "share"], rows)]
-
-
-def _finish(run: _Run, federation: Federation) -> Comparison | None:
-    """Write the results of a fitted model; cross-validate and compare if the study requires it."""
-    _save_model(run)
-    run.folder.write_history(run.estimator.history_)
-    labels = {name: site.labels or () for name, site in run.fitted_sites.items()}
-    data = {name: site.data for name, site in run.fitted_sites.items()}
-    figures = [*_alignment_table(run), *_missing_table(run.estimator), *run.estimator.figures(data, labels)]
-    if run.study.validation is not None:
-        result = cross_validate_study(run.study, federation)
-        run.folder.write("cross-validation.json", cross_validation_results(result))
-        figures = [*figures, *show_cross_validation(result)]
-    run.folder.write("figures.json", [figure.to_dict() for figure in figures])
-    if not run.study.run.compare or run.connect is not None:
-        return None
-    comparison = _compare_fits(run)
-    run.folder.write("comparison.json", comparison.to_dict(run.estimator.metrics))
-    return comparison
-
-
-def _save_model(run: _Run) -> None:
-    """Write the model; a model with values of single patients is readable by its owner only."""
-    folder = run.folder.path / "model"
-    if run.estimator.aligned_by is None:
-        run.estimator.save(folder)
+def _analyse(run: _Run, federation: Federation) -> None:
+    """Fit and finish the analyses in order, and note their ends in ``run.json``."""
+    setting = Finish(
+        run.folder,
+        run.policies,
+        run.key,
+        run.connect is not None,
+        lambda label: LabelledListener(run.listener, label),
+    )
+    if not run.study.analyses:
+        analysis = run.analyses[0]
+        analysis.estimator.fit(federation)
+        entry = finish_analysis(analysis, federation, setting)
+        run.folder.update(**{name: value for name, value in entry.items() if name != "status"})
         return
-    folder.mkdir(mode=0o700, exist_ok=True)
-    run.estimator.save(folder)
-    for file in folder.iterdir():
-        file.chmod(0o600)
-
-
-def _alignment_table(run: _Run) -> list[Figure]:
-    """Return the table of aligned patients if sites have different views of the same patients."""
-    if run.estimator.aligned_by is None:
-        return []
-    if run.connect is not None:
-        run.folder.update(patients_aligned=len(run.estimator.pseudonyms_))
-        return []
-    from multicentre.studies.vertical import show_alignment, with_key
-
-    aligned = with_key(run.estimator, run.key)
-    run.folder.update(patients_aligned=len(aligned.pseudonyms_))
-    return [show_alignment(aligned, max(policy.min_patients for policy in run.policies.values()))]
-
-
-def _compare_fits(run: _Run) -> Comparison:
-    try:
-        return compare(
-            run.estimator,
-            run.fitted_sites,
-            holdout=run.study.run.holdout,
-            seed=run.study.about.seed,
-            listener_for=lambda fit: LabelledListener(run.listener, f"compare: {fit}"),
-            fitted=run.estimator,
+    errors = []
+    for number, analysis in enumerate(run.analyses, start=1):
+        if _entry(run, analysis)["status"] != "waiting":  # a resumed run has its result
+            continue
+        # A name for each analysis, so that a resumed run finds its sessions whatever became of the others.
+        numbered = replace(
+            federation,
+            name=f"{federation.name}.{number}",
+            openings=itertools.count(1),
+            listener=LabelledListener(run.listener, analysis.name),
         )
-    except MulticentreError as error:
-        return Comparison({}, {}, {}, {"comparison": str(error)}, 0)
+        try:
+            analysis.estimator.fit(numbered)
+            _note_analysis(run, analysis, finish_analysis(analysis, numbered, setting))
+        except MulticentreError as error:
+            if not ends_analysis(error):
+                raise
+            errors.append(error)
+            _note_analysis(run, analysis, end_of(error))
+            warnings.warn(f"analysis {analysis.name} has no result: {error}", AnalysisWarning, stacklevel=3)
+    entries = {entry["name"]: entry for entry in run.folder.metadata["analyses"]}
+    if errors and all(entry["status"] != "finished" for entry in entries.values()):
+        raise errors[0]
+    run.folder.update(**join_entries(entries))
+
+
+def _entry(run: _Run, analysis: Analysis) -> dict[str, Any]:
+    entries: list[dict[str, Any]] = run.folder.metadata["analyses"]
+    return next(entry for entry in entries if entry["name"] == analysis.name)
+
+
+def _note_analysis(run: _Run, analysis: Analysis, changes: Mapping[str, Any]) -> None:
+    entries = [
+        {**entry, **changes} if entry["name"] == analysis.name else entry for entry in run.folder.metadata["analyses"]
+    ]
+    run.folder.update(analyses=entries)
 
 
 def _note_end(run: _Run, error: BaseException, federation: Federation | None, clock: Clock) -> None:
@@ -389,11 +371,6 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
     error.add_note(f"The run is kept in {run.folder.path}")
     if resumable:
         error.add_note(_resume_hint(run))
-
-
-def _lost_sites(run: _Run) -> list[str]:
-    session = run.estimator.session
-    return [name for name in run.study.sites if name not in session.sites and name not in session.left_out]
 
 
 def _losses(run: _Run) -> dict[str, str]:
@@ -419,19 +396,37 @@ def _message(error: BaseException) -> str:
 
 def _privacy(run: _Run, federation: Federation) -> str | None:
     """Return the privacy guarantee of the fit, and its cost including repeated rounds."""
-    promise = run.estimator.privacy_
-    if promise is None or run.connect is not None:
-        return None if promise is None else str(promise)
+    promises = {name: one for name, one in _promises(run).items() if one is not None}
+    if not promises:
+        return None
+    texts = [f"{name}: {promise}" if name else str(promise) for name, promise in promises.items()]
+    if run.connect is not None:
+        return " ".join(texts)
     entries = {site: ledger.entries for site, ledger in federation.ledgers.items()}
-    spent = spent_in(entries, promise.sites_per_patient).epsilon(promise.delta)
-    return f"{promise} The run spent epsilon {rounded_up(spent)}, repeated rounds included."
+    first = next(iter(promises.values()))
+    spent = spent_in(entries, first.sites_per_patient).epsilon(max(promise.delta for promise in promises.values()))
+    return f"{' '.join(texts)} The run spent epsilon {rounded_up(spent)}, repeated rounds included."
+
+
+def _promises(run: _Run) -> dict[str, Guarantee | None]:
+    """Return the guarantee of each analysis by name; an analysis of an earlier process has that of its parameters."""
+    promises = {}
+    for analysis in run.analyses:
+        plan, terms = analysis.estimator.privacy_plan(), run.study
+        fitted = getattr(analysis.estimator, "privacy_", None)
+        if fitted is None and plan is not None and _entry(run, analysis)["status"] == "finished":
+            counted, protection = run.folder.metadata["counted"], protection_of(terms)
+            fitted = guarantee_of_plan(plan, protection, terms.privacy.sites_per_patient, counted)
+        promises[analysis.name] = fitted
+    return promises
 
 
 def _write_disclosure(run: _Run, federation: Federation) -> None:
-    method = run.estimator
-    parameters = method.get_params(deep=False)
-    card = federation.card(method.site_part, method.privacy_plan(), method.planned_steps(), parameters)
-    card = complete_card(card, run.study, method)
+    def card_of(method: FederatedEstimator) -> DisclosureCard:
+        parameters = method.get_params(deep=False)
+        return federation.card(method.site_part, method.privacy_plan(), method.planned_steps(), parameters)
+
+    card = join_cards(run.study, card_of)
     run.folder.write("disclosure.json", {"card": card.to_dict(), **summarise_ledgers(federation.ledgers)})
 
 

@@ -20,12 +20,13 @@ from multicentre.data import (
     read_multiview,
     read_table,
 )
+from multicentre.data.both import SurvivalAndTable
 from multicentre.data.concatenate import check_together
 from multicentre.data.kinds import PatientData
 from multicentre.errors import ConfigurationError, DataError, MulticentreError
 from multicentre.studies.label_columns import Key, LabelColumns, read_label_columns
 from multicentre.studies.study import Study
-from multicentre.studies.tables import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE, OutcomeTable, SurvivalTable
+from multicentre.studies.tables import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE, DataTable, OutcomeTable, SurvivalTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +57,10 @@ class SiteData:
         if self.labels is None and outcomes is not None:
             object.__setattr__(self, "labels", tuple(str(one) for one in outcomes))
 
+    def of_type(self, kind: type) -> SiteData:
+        """Return the data that a site part with ``holds = kind`` works on."""
+        return SiteData(self.data.of_type(kind), self.labels) if isinstance(self.data, SurvivalAndTable) else self
+
 
 def read_sites(study: Study) -> dict[str, SiteData]:
     """Read the data of every site of a study.
@@ -66,7 +71,7 @@ def read_sites(study: Study) -> dict[str, SiteData]:
         A site's files are invalid, or two sites' data are incompatible; the message names the site. Sites with
         different views of the same patients need not be compatible.
     """
-    read = find_reader(study.method)
+    read = reader_of(study)
     sites: dict[str, SiteData] = {}
     for name in study.sites:
         try:
@@ -202,7 +207,7 @@ def read_survival_site(study: Study, name: str) -> SiteData:
             unit=settings.unit,
         )
 
-    return _read_one_file(study, name, settings, {settings.time, settings.event}, [], read)
+    return _read_one_file(study, name, settings, [], read)
 
 
 def read_table_site(study: Study, name: str) -> SiteData:
@@ -243,7 +248,26 @@ def read_table_site(study: Study, name: str) -> SiteData:
             identifiers=study.data.identifiers or (),
         )
 
-    return _read_one_file(study, name, settings, {settings.outcome}, [settings.outcome] if classes else [], read)
+    return _read_one_file(study, name, settings, [settings.outcome] if classes else [], read)
+
+
+def read_survival_and_table(study: Study, name: str) -> SiteData:
+    """Read the patients of one site for analyses of times to an event and analyses of an outcome.
+
+    Raises
+    ------
+    ConfigurationError, DataError
+        As for :func:`read_survival_site` and :func:`read_table_site`.
+    """
+    survival, table = read_survival_site(study, name), read_table_site(study, name)
+    labels = survival.labels if study.data.label_column else None
+    return SiteData(SurvivalAndTable(survival.data, table.data), labels)  # type: ignore[arg-type]
+
+
+def _outcome_columns(data: DataTable) -> set[str]:
+    """Return the columns of times, events and outcomes, which are covariates of no analysis unless listed."""
+    times = () if data.survival is None else (data.survival.time, data.survival.event)
+    return {*times, *(() if data.table is None else (data.table.outcome,))}
 
 
 def _require(table: T | None, name: str, columns: str) -> T:
@@ -261,13 +285,12 @@ def _read_one_file(
     study: Study,
     name: str,
     settings: SurvivalTable | OutcomeTable,
-    outcome: set[str],
     as_text: list[str],
     read: Callable[[pd.DataFrame, list[str]], SurvivalData | TableData],
 ) -> SiteData:
     path, about = files_of(study, name)[ONE_FILE], study.data
     text_columns = [one for one in (about.id_column, about.label_column) if one is not None]
-    other_columns = {*text_columns, *(about.identifiers or ()), *outcome}
+    other_columns = {*text_columns, *(about.identifiers or ()), *_outcome_columns(about)}
     table = read_table(path, [*_text_categories(settings), *text_columns, *(about.identifiers or ()), *as_text])
     try:
         labels = None if about.label_column is None else _labels(table, about.label_column)
@@ -406,6 +429,26 @@ _READERS: dict[type, Callable[[Study, str], SiteData]] = {
     SurvivalData: read_survival_site,
     TableData: read_table_site,
 }
+
+
+def reader_of(study: Study) -> Callable[[Study, str], SiteData]:
+    """Return the function that reads a site's files for all analyses of a study.
+
+    Raises
+    ------
+    ConfigurationError
+        A method is unknown, or the analyses need data that one site's data cannot provide together.
+    """
+    readers = list(dict.fromkeys(find_reader(part.method) for part in study.split().values()))
+    if len(readers) == 1:
+        return readers[0]
+    if set(readers) == {read_survival_site, read_table_site}:
+        return read_survival_and_table
+    raise ConfigurationError(
+        "analyses of one study must work on one kind of data, or on times to an event and a table; got others",
+        where="analysis",
+        hint="Write a study for each kind of data.",
+    )
 
 
 def find_reader(method: str) -> Callable[[Study, str], SiteData]:

@@ -17,14 +17,23 @@ from multicentre.estimator.registry import METHODS
 from multicentre.privacy.policy import Policy, unknown_key
 from multicentre.studies.saved_models import SavedModelPath, replace_models
 from multicentre.studies.serialisation import write_toml
-from multicentre.studies.tables import About, DataTable, File, PrivacyTable, RunTable, Table, ValidationTable
+from multicentre.studies.tables import (
+    About,
+    AnalysisTable,
+    DataTable,
+    File,
+    PrivacyTable,
+    RunTable,
+    Table,
+    ValidationTable,
+)
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
 
 
 class Study(Table):
-    """One analysis that all sites agree to; created by :func:`~multicentre.studies.study_file.read_study`.
+    """Analyses that all sites agree to; created by :func:`~multicentre.studies.study_file.read_study`.
 
     Attributes
     ----------
@@ -39,6 +48,9 @@ class Study(Table):
     privacy : PrivacyTable
     run : RunTable
     validation : ValidationTable, optional
+    analyses : tuple of AnalysisTable
+        The blocks ``[[analysis]]``; empty if the study is a single analysis, which ``[study]`` and ``[parameters]``
+        describe.
     """
 
     about: About = Field(alias="study")
@@ -48,6 +60,7 @@ class Study(Table):
     privacy: PrivacyTable = Field(default_factory=PrivacyTable)
     run: RunTable = Field(default_factory=RunTable)
     validation: ValidationTable | None = None
+    analyses: tuple[AnalysisTable, ...] = Field(default=(), alias="analysis", strict=False)
 
     @property
     def name(self) -> str:
@@ -56,8 +69,19 @@ class Study(Table):
 
     @property
     def method(self) -> str:
-        """Name of the method."""
-        return self.about.method
+        """Name of the method; of several analyses, the names of all methods."""
+        return ", ".join(dict.fromkeys(part.about.method for part in self.split().values()))
+
+    def split(self) -> dict[str, Study]:
+        """Return a study of a single analysis for each analysis, by name; of a single analysis, itself under ""."""
+        if not self.analyses:
+            return {"": self}
+        return {each.name: self._of(each) for each in self.analyses}
+
+    def _of(self, analysis: AnalysisTable) -> Study:
+        about = self.about.model_copy(update={"method": analysis.method})
+        changes = {"about": about, "parameters": analysis.parameters, "validation": analysis.validation, "analyses": ()}
+        return self.model_copy(update=changes)
 
     @property
     def is_vertical(self) -> bool:
@@ -65,9 +89,9 @@ class Study(Table):
         from multicentre.estimator.base import find_estimator
 
         # A method that is unknown or not installed completely is refused when its estimator is made.
-        if self.method in METHODS:
+        if self.about.method in METHODS:
             with contextlib.suppress(MissingExtra):
-                return find_estimator(self.method).aligned_by is not None
+                return find_estimator(self.about.method).aligned_by is not None
         return False
 
     @property
@@ -94,10 +118,11 @@ class Study(Table):
 
     def to_toml(self) -> str:
         """Return the study as TOML with absolute paths, independent of the folder."""
+        about = self.about.model_dump()
         return write_toml(
             {
-                "study": self.about.model_dump(),
-                "parameters": replace_models(self.parameters, lambda model: model.path),
+                "study": about if about["method"] else {**about, "method": None},
+                "parameters": _without_models(self.parameters) if not self.analyses else None,
                 "data": self.data.model_dump(),
                 "sites": self.sites,
                 "privacy": {
@@ -109,8 +134,18 @@ class Study(Table):
                 },
                 "run": self.run.model_dump(),
                 "validation": self.validation and self.validation.model_dump(),
+                "analysis": [
+                    {**analysis.model_dump(), "parameters": _without_models(analysis.parameters)}
+                    for analysis in self.analyses
+                ]
+                or None,
             }
         )
+
+
+def _without_models(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters with the paths of fitted models in place of the models."""
+    return replace_models(parameters, lambda model: model.path)
 
 
 def _read_policy(source: Path | Policy | None) -> Policy:
@@ -124,7 +159,7 @@ def _policy_source(source: Path | Policy | None) -> Any:
 
 
 def make_estimator(study: Study) -> FederatedEstimator:
-    """Return the unfitted estimator of a study.
+    """Return the unfitted estimator of a study of a single analysis; see :meth:`Study.split`.
 
     The study's seed becomes ``random_state``, and the first of its identifiers ``person_key``, unless ``[parameters]``
     says otherwise. Models among the parameters are loaded.
@@ -138,6 +173,12 @@ def make_estimator(study: Study) -> FederatedEstimator:
     """
     from multicentre.estimator.base import find_estimator
 
+    if study.analyses:
+        raise ConfigurationError(
+            f"the study must be a single analysis here; it has {len(study.analyses)}",
+            where="analysis",
+            hint="Make a study of one of them, with [study] method and [parameters].",
+        )
     kind = find_estimator(study.method)
     parameter_names = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
     for name in study.parameters:
@@ -185,14 +226,24 @@ def study_terms(study: Study) -> dict[str, Any]:
     IntegrityError
         The files of a model among the parameters are missing or damaged.
     """
-    terms = {
+    terms: dict[str, Any] = {
         "study": study.about.model_dump(exclude={"output", "description"}),
-        "parameters": replace_models(study.parameters, lambda model: {"sha256": model.sha256}),
+        "parameters": _digests(study.parameters),
         "data": study.data.model_dump(),
         "sites": sorted(study.sites),
         "privacy": study.privacy.model_dump(exclude={"pseudonym_key", "policy", "sites"}),
         "run": study.run.model_dump(exclude={"strict", "compare", "holdout", "patience_s"}),
         "validation": study.validation and study.validation.model_dump(),
     }
+    if study.analyses:  # a study of a single analysis keeps the digest that it had before there were several
+        terms["analyses"] = [
+            {**analysis.model_dump(exclude={"title", "question"}), "parameters": _digests(analysis.parameters)}
+            for analysis in study.analyses
+        ]
     plain: dict[str, Any] = json.loads(json.dumps(terms, sort_keys=True, default=str))
     return plain
+
+
+def _digests(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters with the SHA-256 of fitted models in place of the models."""
+    return replace_models(parameters, lambda model: {"sha256": model.sha256})

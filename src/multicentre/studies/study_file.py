@@ -16,6 +16,7 @@ from multicentre.studies.saved_models import find_models
 from multicentre.studies.study import Study
 from multicentre.studies.tables import (
     About,
+    AnalysisTable,
     DataTable,
     EventsTable,
     OutcomeTable,
@@ -46,6 +47,8 @@ _TABLES: dict[str, type[Table]] = {
     "privacy": PrivacyTable,
     "run": RunTable,
     "validation": ValidationTable,
+    "analysis": AnalysisTable,
+    "analysis.validation": ValidationTable,
 }
 
 
@@ -98,8 +101,13 @@ def study_from_mapping(content: Mapping[str, Any], *, folder: Path | None = None
         study = Study.model_validate(dict(content), context={"folder": folder or Path()})
     except ValidationError as error:
         raise _configuration_error(error, content) from None
-    parameters = find_models(study.method, study.parameters, folder or Path())
-    study = study.model_copy(update={"parameters": parameters})
+    base = folder or Path()
+    parameters = find_models(study.about.method, study.parameters, base)
+    analyses = tuple(
+        each.model_copy(update={"parameters": find_models(each.method, each.parameters, base)})
+        for each in study.analyses
+    )
+    study = study.model_copy(update={"parameters": parameters, "analyses": analyses})
     check_study(study)
     return study
 
@@ -137,7 +145,8 @@ def _requirement(place: Sequence[str], error: Mapping[str, Any]) -> str:
 
 def _valid_keys(place: list[str]) -> list[str]:
     if place:
-        return list(_TABLES[".".join(place)].model_fields)
+        keys = [part for part in place if not part.isdigit()]  # a block of several has a number
+        return list(_TABLES[".".join(keys)].model_fields)
     return [field.alias or name for name, field in Study.model_fields.items()]
 
 
@@ -145,6 +154,10 @@ def _within(place: list[str], content: Any) -> list[str]:
     """Return the part of a location that consists of keys; pydantic appends the member of a union."""
     keys = []
     for part in place:
+        if isinstance(content, list) and part.isdigit() and int(part) < len(content):
+            keys.append(f"{int(part) + 1}")  # blocks are counted from 1
+            content = content[int(part)]
+            continue
         if not isinstance(content, Mapping):
             break
         keys.append(part)

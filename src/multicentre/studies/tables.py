@@ -79,10 +79,10 @@ class Table(BaseModel):
 
 
 class About(Table):
-    """``[study]``: name, method, seed and output folder of the study."""
+    """``[study]``: name, method, seed and output folder of the study; no method if it has several analyses."""
 
     name: str = Field(min_length=1)
-    method: str = Field(min_length=1)
+    method: str = Field(default="", min_length=1)
     seed: int = Field(default=0, ge=0)
     output: File = Field(default=Path("runs"), validate_default=True)
     description: str = ""
@@ -192,6 +192,20 @@ class ValidationTable(Table):
     scores: Names | None = None
     by_site: bool = True
     allow_leakage: bool = False
+
+
+class AnalysisTable(Table):
+    """``[[analysis]]``: one of several analyses of a study, all over the same data.
+
+    ``title`` and ``question`` are shown in the report and are not part of the terms that sites approve.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,59}$")
+    method: Name
+    title: str = ""
+    question: str = ""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    validation: ValidationTable | None = None
 
 
 class RunTable(Table):

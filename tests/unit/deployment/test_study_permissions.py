@@ -109,7 +109,7 @@ def test_sums_without_refusing_sites_are_approved_with_the_study_down_to_its_quo
 
 
 def test_a_plan_with_less_noise_or_more_calls_is_not_the_studys(agreed):
-    own = PlanShown.of(agreed.plan, agreed.fitted)
+    own = PlanShown.of(agreed.fits[0].plan, agreed.fits[0].part)
     assert agreed.covers(own)
     assert agreed.covers(dataclasses.replace(own, times=np.maximum(own.times - 1, 1)))
     more = {name: values * 1.5 for name, values in own.multipliers.items()}
@@ -124,7 +124,7 @@ def test_a_plan_with_less_noise_or_more_calls_is_not_the_studys(agreed):
 def test_a_plan_that_is_not_the_studys_is_refused_and_written_down(agreed):
     ledger = Ledger()
     guard = StudyGuard(agreed, Policy(), ledger)
-    own = PlanShown.of(agreed.plan, agreed.fitted)
+    own = PlanShown.of(agreed.fits[0].plan, agreed.fits[0].part)
     guard.review(own)
     with pytest.raises(RefusedByPolicy, match="must have the noise and calls"):
         guard.review(dataclasses.replace(own, times=own.times + 10**6))
@@ -166,7 +166,7 @@ def test_a_fit_asks_no_step_that_its_card_does_not_name(name):
     steps = {estimator.site_part: fitting_steps(estimator, "masked")}
     if estimator.aligned_by is not None:
         steps[estimator.aligned_by] = aligning_steps(estimator) | {"draw_nonce"}
-    agreed = StudyPermissions(steps, estimator.site_part, None, masked=True, quorum=1)
+    agreed = StudyPermissions(steps, (), masked=True, quorum=1)
     parts = {part.method: part for part in steps}
     entries = [entry for ledger in federation.ledgers.values() for entry in ledger.entries]
     asked = {(one["method"], one["step"], one["protection"]) for one in entries if one["method"] in parts}

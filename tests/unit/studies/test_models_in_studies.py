@@ -59,7 +59,7 @@ def interrupted(monkeypatch, study):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "_finish", interrupt)
+        patch.setattr(runner, "finish_analysis", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run_study(study)
     (path,) = study.about.output.iterdir()

@@ -1,0 +1,226 @@
+"""Analyses of a run: what is written after a fit, and the entries of ``run.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multicentre.core.consortium import Consortium
+from multicentre.core.rounds import Listener
+from multicentre.data.missing.values import HandlesMissing
+from multicentre.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    MulticentreError,
+    ProtocolRefused,
+    RefusedByPolicy,
+)
+from multicentre.estimator.base import FederatedEstimator
+from multicentre.estimator.figures import Figure, Table
+from multicentre.linkage.pseudonyms import PseudonymKey
+from multicentre.privacy.policy import Policy
+from multicentre.studies.comparison import compare
+from multicentre.studies.comparison_result import Comparison
+from multicentre.studies.cross_validation import cross_validate_study, cross_validation_results, show_cross_validation
+from multicentre.studies.result_files import write_results
+from multicentre.studies.run_folder import RunFolder
+from multicentre.studies.run_metadata import ANALYSES, choose_headline
+from multicentre.studies.site_data import SiteData
+from multicentre.studies.study import Study, make_estimator
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One analysis of a study.
+
+    Parameters
+    ----------
+    name : str
+        Name of its block; empty if the study is a single analysis.
+    study : Study
+        Study of this analysis alone.
+    estimator : FederatedEstimator
+    sites : mapping from str to SiteData
+        Data by site of the type that the method works on; empty for remote sites.
+    """
+
+    name: str
+    study: Study
+    estimator: FederatedEstimator
+    sites: Mapping[str, SiteData]
+
+    @property
+    def place(self) -> str:
+        """Prefix of its files in the run folder."""
+        return f"{ANALYSES}/{self.name}/" if self.name else ""
+
+    @property
+    def fitted_sites(self) -> dict[str, SiteData]:
+        """Sites that took part in the fit."""
+        return {name: site for name, site in self.sites.items() if name not in self.estimator.left_out_}
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Setting in which analyses are finished.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    policies : mapping from str to Policy
+        Policy by site; empty for remote sites.
+    key : PseudonymKey or None
+        Key of the pseudonyms of sites with different views of the same patients.
+    is_remote : bool
+        True if sites are separate processes; fits are then not compared with a pooled fit.
+    listener_for : callable
+        Takes a label of a fit of the comparison and returns its listener.
+    """
+
+    folder: RunFolder
+    policies: Mapping[str, Policy]
+    key: PseudonymKey | None
+    is_remote: bool
+    listener_for: Callable[[str], Listener]
+
+
+def analyses_of(study: Study, sites: Mapping[str, SiteData]) -> list[Analysis]:
+    """Return the analyses of a study in the order of its blocks."""
+    analyses = []
+    for name, part in study.split().items():
+        estimator = make_estimator(part)
+        holds = estimator.site_part.holds
+        analyses.append(Analysis(name, part, estimator, {site: data.of_type(holds) for site, data in sites.items()}))
+    return analyses
+
+
+def ends_analysis(error: MulticentreError) -> bool:
+    """Return whether an error ends one of several analyses, while the others continue.
+
+    A site that departs from the agreed terms, lost sites and damaged files end the run.
+    """
+    if isinstance(error, ProtocolRefused):
+        return False
+    return isinstance(error, RefusedByPolicy | DisclosureRefused | DataError | ConfigurationError)
+
+
+def end_of(error: MulticentreError) -> dict[str, Any]:
+    """Return the entries of ``run.json`` for an analysis without a result."""
+    refused = isinstance(error, RefusedByPolicy | DisclosureRefused)
+    message = " ".join([str(error), *getattr(error, "__notes__", [])])
+    return {"status": "refused" if refused else "failed", "message": message}
+
+
+def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish) -> dict[str, Any]:
+    """Write the results of a fitted model; cross-validate and compare if the study requires it.
+
+    Returns
+    -------
+    dict
+        Entries of ``run.json``.
+    """
+    folder, estimator, place = setting.folder, analysis.estimator, analysis.place
+    _save_model(estimator, folder.path / place / "model")
+    folder.write_history(estimator.history_, place)
+    labels = {name: site.labels or () for name, site in analysis.fitted_sites.items()}
+    data = {name: site.data for name, site in analysis.fitted_sites.items()}
+    figures = [*_alignment_table(analysis, setting), *_missing_table(estimator), *estimator.figures(data, labels)]
+    tables = write_results(folder.path / place, estimator, figures)
+    if analysis.study.validation is not None:
+        result = cross_validate_study(analysis.study, federation)
+        folder.write(f"{place}cross-validation.json", cross_validation_results(result))
+        figures = [*figures, *show_cross_validation(result)]
+    folder.write(f"{place}figures.json", [figure.to_dict() for figure in figures])
+    comparison = None
+    if analysis.study.run.compare and not setting.is_remote:
+        comparison = _compare_fits(analysis, setting)
+        folder.write(f"{place}comparison.json", comparison.to_dict(estimator.metrics))
+    return {
+        "status": "finished",
+        "answer": estimator.answer(),
+        "tables": tables,
+        "rounds": len(estimator.history_),
+        "lost": _lost_sites(analysis),
+        "left_out": dict(estimator.left_out_),
+        "missing": estimator.missing_line_ if isinstance(estimator, HandlesMissing) else "",
+        "headline": choose_headline(estimator.metrics, comparison),
+    }
+
+
+def join_entries(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the entries of ``run.json`` of a run with several analyses, from those of each.
+
+    Parameters
+    ----------
+    entries : mapping from str to mapping
+        Entries of every analysis by its name.
+    """
+    finished = {name: entry for name, entry in entries.items() if entry["status"] == "finished"}
+    left_out: dict[str, str] = {}
+    for name, entry in finished.items():
+        left_out |= {site: f"{name}: {reason}" for site, reason in entry["left_out"].items() if site not in left_out}
+    return {
+        "rounds": sum(entry["rounds"] for entry in finished.values()),
+        "lost": list(dict.fromkeys(site for entry in finished.values() for site in entry["lost"])),
+        "left_out": left_out,
+        "missing": "",
+        "answer": "",
+        "tables": [],
+        "headline": [],
+    }
+
+
+def _save_model(estimator: FederatedEstimator, folder: Path) -> None:
+    """Write the model; a model with values of single patients is readable by its owner only."""
+    if estimator.aligned_by is None:
+        estimator.save(folder)
+        return
+    folder.mkdir(mode=0o700, exist_ok=True)
+    estimator.save(folder)
+    for file in folder.iterdir():
+        file.chmod(0o600)
+
+
+def _missing_table(estimator: FederatedEstimator) -> list[Figure]:
+    """Return a table of the missing values of a fit, if there are any."""
+    if not isinstance(estimator, HandlesMissing) or not estimator.missing_values_.n_incomplete:
+        return []
+    rows: list[list[str | float | None]] = estimator.missing_.to_numpy(object).tolist()
+    return [Table("Missing values", estimator.missing_line_, "data", ["column", "missing", "share"], rows)]
+
+
+def _alignment_table(analysis: Analysis, setting: Finish) -> list[Figure]:
+    """Return the table of aligned patients if sites have different views of the same patients."""
+    if analysis.estimator.aligned_by is None:
+        return []
+    if setting.is_remote:
+        setting.folder.update(patients_aligned=len(analysis.estimator.pseudonyms_))
+        return []
+    from multicentre.studies.vertical import show_alignment, with_key
+
+    aligned = with_key(analysis.estimator, setting.key)
+    setting.folder.update(patients_aligned=len(aligned.pseudonyms_))
+    return [show_alignment(aligned, max(policy.min_patients for policy in setting.policies.values()))]
+
+
+def _compare_fits(analysis: Analysis, setting: Finish) -> Comparison:
+    prefix = f"{analysis.name}, compare" if analysis.name else "compare"
+    try:
+        return compare(
+            analysis.estimator,
+            analysis.fitted_sites,
+            holdout=analysis.study.run.holdout,
+            seed=analysis.study.about.seed,
+            listener_for=lambda fit: setting.listener_for(f"{prefix}: {fit}"),
+            fitted=analysis.estimator,
+        )
+    except MulticentreError as error:
+        return Comparison({}, {}, {}, {"comparison": str(error)}, 0)
+
+
+def _lost_sites(analysis: Analysis) -> list[str]:
+    session = analysis.estimator.session
+    return [name for name in analysis.study.sites if name not in session.sites and name not in session.left_out]

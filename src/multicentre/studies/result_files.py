@@ -1,0 +1,104 @@
+"""Results of a run for papers: ``results/*.csv`` and ``figures/*.svg``."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multicentre.core.storage import write_atomically
+from multicentre.estimator.base import FederatedEstimator
+from multicentre.estimator.figures import Figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESULTS, FIGURES = "results", "figures"
+# Name of the main picture of an analysis.
+MAIN = "result"
+# Most pictures in one folder; cross-validation and sites can add any number of figures.
+MOST_PICTURES = 20
+_OWNER_ONLY, _READABLE = 0o600, 0o644
+
+
+def write_results(folder: Path, estimator: FederatedEstimator, figures: Sequence[Figure]) -> list[str]:
+    """Write the tables of a fitted model as CSV files, and its pictures as SVG files.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the analysis.
+    estimator : FederatedEstimator
+        Fitted model. If sites hold different views of the same patients, only the owner can read the files.
+    figures : sequence of Figure
+        Figures of the report; tables and small panels are not drawn.
+
+    Returns
+    -------
+    list of str
+        Names of the tables, the main one first.
+    """
+    mode = _READABLE if estimator.aligned_by is None else _OWNER_ONLY
+    tables = {_slug(name): frame for name, frame in estimator.result_tables().items()}
+    for name, frame in tables.items():
+        write_atomically(folder / RESULTS / f"{name}.csv", to_csv(frame).encode(), mode=mode, durable=False)
+    for name, figure in _pictures(estimator.main_figure(), figures).items():
+        write_atomically(folder / FIGURES / f"{name}.svg", draw_svg(figure), mode=mode, durable=False)
+    return list(tables)
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    r"""Return a table as CSV; the labels of its rows are the first columns unless they only number the rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> to_csv(pd.DataFrame({"hazard_ratio": [1.5]}, index=["age"]))
+    'name,hazard_ratio\nage,1.5\n'
+    """
+    import pandas as pd
+
+    if isinstance(frame.index, pd.RangeIndex) and frame.index.name is None:
+        return str(frame.to_csv(index=False, lineterminator="\n"))
+    names = [name or "name" for name in frame.index.names]
+    return str(frame.to_csv(index_label=names, lineterminator="\n"))
+
+
+def draw_svg(figure: Figure) -> bytes:
+    """Return a figure as an SVG document, the same bytes for the same figure."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Canvas
+
+    from multicentre.estimator.drawing import draw, size_of
+
+    page = io.BytesIO()
+    settings: Any = {"svg.hashsalt": "multicentre", "svg.fonttype": "none", "font.size": 9.0}
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="matplotlib")  # of a layout with long names
+        canvas = Canvas(figsize=size_of(figure), layout="constrained")
+        draw(figure, canvas.subplots())
+        canvas.savefig(page, format="svg", metadata={"Date": None})
+    return page.getvalue()
+
+
+def _pictures(main: Figure, figures: Sequence[Figure]) -> dict[str, Figure]:
+    """Return the main picture and the others that can be drawn, by the names of their files."""
+    from multicentre.estimator.drawing import can_draw
+
+    pictures = {MAIN: main}
+    others = [figure for figure in figures if can_draw(figure) and figure.title != main.title]
+    for figure in others[:MOST_PICTURES]:
+        name = base = _slug(figure.title)
+        number = 1
+        while name in pictures:
+            number += 1
+            name = f"{base}-{number}"
+        pictures[name] = figure
+    return pictures
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w]+", "-", text.lower()).strip("-")[:60] or "table"
