@@ -229,6 +229,11 @@ def classes() -> Sites:
     return {f"site-{i}": table(i, "class") for i in range(N_SITES)}
 
 
+def three_classes() -> Sites:
+    """Return three sites with three classes to be told apart."""
+    return {name: data.with_arrays(y=np.digitize(data.y, [-1.0, 1.0])) for name, data in numbers().items()}
+
+
 def numbers() -> Sites:
     """Return three sites with a number to be predicted."""
     return {f"site-{i}": table(i, "number") for i in range(N_SITES)}
@@ -318,6 +323,8 @@ COUNTED = {
     "fed-poisson-regression": Counted("4 + Fisher steps, at most 25", counts),
     "fed-linear-regression": Counted("4 + Fisher steps, at most 25", numbers),
     "fed-logistic-regression": Counted("4 + Fisher steps, at most 25", classes),
+    "fed-multinomial-regression": Counted("4 + Newton steps, at most 25", three_classes, brief={}),
+    "fed-ordinal-regression": Counted("5 + Newton steps, at most 25", three_classes, brief={}),
     "kaplan-meier": Counted("5", times),
     "aalen-johansen": Counted("5", times),
     "log-rank": Counted("6", times, {"group": "x2"}),

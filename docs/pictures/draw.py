@@ -26,7 +26,7 @@ PACKAGES = {
     "clustering": "FedMSGL",
     "multiview": "Fed-mv-PPCA",
     "phenotyping": "DPFact",
-    "regression": "linear, logistic, Poisson, gamma",
+    "regression": "linear, logistic, counts, classes",
     "survival": "Cox, curves, forests, boosting",
     "boosting": "FedXGB",
     "federation": "Federation, as users make it",

@@ -48,6 +48,7 @@ JUDGED = {
         "threshold; each cell holds the policy's minimum",
     },
     "regression/site.py": {"RegressionSite.describe": NAMES},
+    "regression/categorical/site.py": {"CategoricalSite.describe": NAMES},
     "clustering/fedmsgl/site.py": {
         "RelationPart.describe": NAMES,
         "FedMSGLSite.list_relations": SINGLE,

@@ -438,6 +438,18 @@ CASES = {
         regression_numbers,
         policy=EXACT,
     ),
+    "fed-multinomial-regression": Case(
+        lambda: mc.regression.FedMultinomialRegression(missing="mean"),
+        labelled_sites,
+        regression_numbers,
+        policy=EXACT,
+    ),
+    "fed-ordinal-regression": Case(
+        lambda: mc.regression.FedOrdinalRegression(missing="indicator"),
+        labelled_sites,
+        regression_numbers,
+        policy=EXACT,
+    ),
     "fed-xgb, weights": Case(
         lambda: mc.boosting.FedXGBRegressor(2, max_depth=2, max_bins=16, sample_weight="weight", subsample=0.9),
         measured_sites,

@@ -1,4 +1,4 @@
-"""Generalised linear models over several sites: linear, logistic, Poisson and gamma regression."""
+"""Regression over several sites: generalised linear models, and models of outcomes with several classes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from multicentre.regression.categorical.multinomial import FedMultinomialRegression
+    from multicentre.regression.categorical.ordinal import FedOrdinalRegression
     from multicentre.regression.estimator import FedGLM
     from multicentre.regression.mixed.estimator import FedGLMM, FedLinearMixedModel
     from multicentre.regression.named_models import FedLinearRegression, FedLogisticRegression, FedPoissonRegression
@@ -17,6 +19,8 @@ __all__ = [
     "FedLinearMixedModel",
     "FedLinearRegression",
     "FedLogisticRegression",
+    "FedMultinomialRegression",
+    "FedOrdinalRegression",
     "FedPoissonRegression",
 ]
 
@@ -26,6 +30,8 @@ _MODULES = {
     "FedLinearMixedModel": "mixed.estimator",
     "FedLinearRegression": "named_models",
     "FedLogisticRegression": "named_models",
+    "FedMultinomialRegression": "categorical.multinomial",
+    "FedOrdinalRegression": "categorical.ordinal",
     "FedPoissonRegression": "named_models",
 }
 

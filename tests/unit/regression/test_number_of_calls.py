@@ -1,4 +1,4 @@
-"""A logistic fit asks the sites at most eight times, and its last step is as exact as one that is taken after a call."""
+"""A logistic fit asks the sites at most eight times; its last step is as exact as one after a further call."""
 
 import numpy as np
 import pytest

@@ -16,6 +16,8 @@ from multicentre.core.messages import Message, texts
 from multicentre.data.missing.values import MissingValues
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.regression.categorical.model import CategoricalModel
+from multicentre.regression.categorical.results import CategoricalRegression
 from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.results import RegressionResults
 from multicentre.validation.scoring.classes.site import ClassPart, ClassScores
@@ -72,6 +74,22 @@ class ScoredLinearModel(LinearModel):
         return self.mean(X)
 
 
+@dataclass(frozen=True)
+class ScoredCategoricalModel(CategoricalModel):
+    """Multinomial or ordinal model that is scored."""
+
+    def valid_for(self, data: TableData) -> Self:
+        """Return the model after a check against the records; see :meth:`CategoricalModel.check`."""
+        self.check()
+        check_schema(self.columns, self.classes, data)
+        check_complete(self.complete, data)
+        return self
+
+    def chances(self, data: TableData) -> Floats:
+        """Return the probability of each class, shape (n, k)."""
+        return self.probabilities(data.X)
+
+
 def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: TableData) -> None:
     """Raise SchemaMismatch unless records have the columns and classes of a model."""
     if data.columns != columns:
@@ -107,6 +125,7 @@ class TableClassPart(ClassPart):
     kinds: ClassVar[Mapping[str, type[Any]]] = {
         "BoostedTrees": BoostedTrees,
         "ScoredLinearModel": ScoredLinearModel,
+        "ScoredCategoricalModel": ScoredCategoricalModel,
     }
     data: TableData
 
@@ -153,6 +172,10 @@ def table_model(model: Any) -> Message:
         check_is_fitted(model, "model_")
         linear = model.model_
         return ScoredLinearModel(**{name: getattr(linear, name) for name in LinearModel.declarations()})
+    if isinstance(model, CategoricalRegression):
+        check_is_fitted(model, "model_")
+        fields = {name: getattr(model.model_, name) for name in CategoricalModel.declarations()}
+        return ScoredCategoricalModel(**fields)
     check_is_fitted(model, "ensemble_")
     ensemble: Ensemble = model.ensemble_
     if ensemble.distribution:

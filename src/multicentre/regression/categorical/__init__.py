@@ -1,0 +1,1 @@
+"""Regression of outcomes with three or more classes: multinomial for unordered, ordinal for ordered classes."""

@@ -1,0 +1,314 @@
+"""Multinomial and ordinal regression: probabilities, derivatives, starts and tests.
+
+Functions of arrays. K classes are numbered from 0. Derivatives are sums over patients, so the sums of several sites are
+those of the pooled patients.
+
+- Multinomial (baseline-category logit): ``log(P(k) / P(0)) = a_k + x'b_k`` for k from 1 to K - 1. The parameters are
+  one row ``(a_k, b_k)`` per class, in the order of the classes.
+- Ordinal (cumulative link): ``P(y <= k) = F(a_k - x'b)`` for k from 0 to K - 2 with increasing thresholds ``a_k``. The
+  parameters are the thresholds, then the d slopes.
+
+References
+----------
+A. Agresti (2010), Analysis of ordinal categorical data, Wiley, chapters 3 and 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logsumexp, ndtr, ndtri
+from scipy.stats import norm
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+OrdinalLink = Literal["logit", "probit"]
+# Predicted probabilities are at least this, so that their logarithms and reciprocals are finite.
+SMALLEST = 1e-300
+# Relative size of an eigenvalue of the second moments below which a start does not move along its axis.
+DEPENDENT = 1e-10
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Log-likelihood, its derivatives, and what of them each patient determines.
+
+    Parameters
+    ----------
+    log_likelihood : float
+    gradient : array of shape (q,)
+    information : array of shape (q, q)
+        Second derivatives with the sign reversed.
+    weights : array of shape (n, K - 1)
+        Size of each patient's terms for each class or threshold.
+    """
+
+    log_likelihood: float
+    gradient: Floats
+    information: Floats
+    weights: Floats
+
+
+def multinomial_probabilities(predictors: Floats) -> Floats:
+    """Return the probability of each class, shape (n, K), from linear predictors of shape (n, K - 1).
+
+    Examples
+    --------
+    >>> multinomial_probabilities(np.zeros((1, 1))).tolist()
+    [[0.5, 0.5]]
+    """
+    every = np.column_stack([np.zeros(len(predictors)), predictors])
+    return np.asarray(np.exp(every - logsumexp(every, axis=1, keepdims=True)), dtype=np.float64)
+
+
+def derive_multinomial(rows: Floats, classes: Ints, parameters: Floats) -> Derivatives:
+    """Return log-likelihood and derivatives of a multinomial model.
+
+    Parameters
+    ----------
+    rows : array of shape (n, p)
+        With a column of ones.
+    classes : array of int, shape (n,)
+    parameters : array of shape ((K - 1) * p,)
+
+    Examples
+    --------
+    >>> found = derive_multinomial(np.ones((2, 1)), np.array([0, 1]), np.zeros(1))
+    >>> round(found.log_likelihood, 4), found.gradient.tolist(), found.information.tolist()
+    (-1.3863, [0.0], [[0.5]])
+    """
+    p = rows.shape[1]
+    k = len(parameters) // p
+    shares = multinomial_probabilities(rows @ parameters.reshape(k, p).T)
+    chosen = np.maximum(np.take_along_axis(shares, classes[:, None], axis=1)[:, 0], SMALLEST)
+    residuals = (classes[:, None] == np.arange(1, k + 1)) - shares[:, 1:]
+    information = np.zeros((k, p, k, p))
+    for first in range(k):
+        for second in range(first, k):
+            weights = shares[:, first + 1] * ((first == second) - shares[:, second + 1])
+            information[first, :, second] = information[second, :, first] = rows.T @ (rows * weights[:, None])
+    return Derivatives(
+        float(np.log(chosen).sum()),
+        (residuals.T @ rows).ravel(),
+        information.reshape(k * p, k * p),
+        shares[:, 1:] * (1.0 - shares[:, 1:]),
+    )
+
+
+def distribution(link: OrdinalLink, values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return distribution function, density and slope of the density of the latent error; arguments may be infinite.
+
+    Examples
+    --------
+    >>> [float(each[0]) for each in distribution("logit", np.array([0.0]))]
+    [0.5, 0.25, 0.0]
+    """
+    if link == "logit":
+        share = expit(values)
+        density = share * expit(-values)
+        return share, density, density * (1.0 - 2.0 * share)
+    density = norm.pdf(values)
+    finite = np.where(np.isfinite(values), values, 0.0)
+    return np.asarray(ndtr(values), dtype=np.float64), density, -finite * density
+
+
+def latent_quantile(link: OrdinalLink, shares: Floats) -> Floats:
+    """Return the quantiles of the latent error."""
+    values = np.log(shares) - np.log1p(-shares) if link == "logit" else ndtri(shares)
+    return np.asarray(values, dtype=np.float64)
+
+
+def ordinal_probabilities(link: OrdinalLink, thresholds: Floats, predictor: Floats) -> Floats:
+    """Return the probability of each class, shape (n, K).
+
+    Examples
+    --------
+    >>> ordinal_probabilities("logit", np.array([0.0]), np.zeros(1)).tolist()
+    [[0.5, 0.5]]
+    """
+    ends = np.concatenate([[-np.inf], thresholds, [np.inf]]) - predictor[:, None]
+    return _between(link, ends[:, :-1], ends[:, 1:])
+
+
+def _between(link: OrdinalLink, lower: Floats, upper: Floats) -> Floats:
+    """Return the probability between two ends; in the upper tail by the complement, which loses no digits."""
+    flip = lower + np.where(np.isfinite(upper), upper, 0.0) > 0
+    low, high = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
+    share = distribution(link, high)[0] - distribution(link, low)[0]
+    return np.maximum(share, SMALLEST)
+
+
+def derive_ordinal(link: OrdinalLink, rows: Floats, classes: Ints, parameters: Floats) -> Derivatives:
+    """Return log-likelihood and derivatives of an ordinal model; the information is the observed one.
+
+    Parameters
+    ----------
+    link : {"logit", "probit"}
+    rows : array of shape (n, d)
+        Without a column of ones.
+    classes : array of int, shape (n,)
+    parameters : array of shape (K - 1 + d,)
+
+    Examples
+    --------
+    >>> found = derive_ordinal("logit", np.zeros((2, 0)), np.array([0, 1]), np.zeros(1))
+    >>> found.gradient.tolist(), found.information.tolist()
+    ([0.0], [[0.5]])
+    """
+    k = len(parameters) - rows.shape[1]
+    thresholds, slopes = parameters[:k], parameters[k:]
+    predictor = rows @ slopes
+    ends = np.concatenate([[-np.inf], thresholds, [np.inf]])
+    lower, upper = ends[classes] - predictor, ends[classes + 1] - predictor
+    share = _between(link, lower, upper)
+    (_, low, low_slope), (_, high, high_slope) = distribution(link, lower), distribution(link, upper)
+    above, below = high / share, -low / share
+    # Second derivatives of -log(share) by the upper end, by the lower end, and by both.
+    upper_twice = above**2 - high_slope / share
+    lower_twice = below**2 + low_slope / share
+    both = above * below
+    is_upper = (classes[:, None] == np.arange(k)).astype(np.float64)
+    is_lower = (classes[:, None] == np.arange(1, k + 1)).astype(np.float64)
+    mixed = is_upper.T @ (is_lower * both[:, None])
+    at_thresholds = np.diag(is_upper.T @ upper_twice + is_lower.T @ lower_twice) + mixed + mixed.T
+    on_upper, on_lower = upper_twice + both, lower_twice + both
+    cross = -(is_upper * on_upper[:, None] + is_lower * on_lower[:, None]).T @ rows
+    at_slopes = rows.T @ (rows * (on_upper + on_lower)[:, None])
+    return Derivatives(
+        float(np.log(share).sum()),
+        np.concatenate([is_upper.T @ above + is_lower.T @ below, -rows.T @ (above + below)]),
+        np.block([[at_thresholds, cross], [cross.T, at_slopes]]),
+        threshold_weights(link, thresholds, predictor),
+    )
+
+
+def threshold_weights(link: OrdinalLink, thresholds: Floats, predictor: Floats) -> Floats:
+    """Return the expected information of each patient on each threshold, shape (n, K - 1)."""
+    shares = ordinal_probabilities(link, thresholds, predictor)
+    density = distribution(link, thresholds - predictor[:, None])[1]
+    return np.asarray(density**2 * (1.0 / shares[:, :-1] + 1.0 / shares[:, 1:]), dtype=np.float64)
+
+
+def derive_unequal_slopes(link: OrdinalLink, rows: Floats, classes: Ints, parameters: Floats) -> Derivatives:
+    """Return derivatives of the model with slopes for each threshold, where all slopes are still equal.
+
+    The information is the expected one. The parameters of threshold k are ``a_k`` and ``b_k``.
+
+    Parameters
+    ----------
+    link : {"logit", "probit"}
+    rows : array of shape (n, d)
+    classes : array of int, shape (n,)
+    parameters : array of shape (K - 1 + d,)
+        Those of the ordinal model.
+    """
+    k = len(parameters) - rows.shape[1]
+    thresholds, predictor = parameters[:k], rows @ parameters[k:]
+    shares = ordinal_probabilities(link, thresholds, predictor)
+    density = distribution(link, thresholds - predictor[:, None])[1]
+    chosen = np.take_along_axis(shares, classes[:, None], axis=1)
+    columns = np.column_stack([np.ones(len(rows)), -rows])
+    sides = (classes[:, None] == np.arange(k)) * 1.0 - (classes[:, None] == np.arange(1, k + 1))
+    p = columns.shape[1]
+    information = np.zeros((k, p, k, p))
+    for place in range(k):
+        weights = density[:, place] ** 2 * (1.0 / shares[:, place] + 1.0 / shares[:, place + 1])
+        information[place, :, place] = columns.T @ (columns * weights[:, None])
+        if place + 1 < k:
+            weights = -density[:, place] * density[:, place + 1] / shares[:, place + 1]
+            block = columns.T @ (columns * weights[:, None])
+            information[place, :, place + 1] = information[place + 1, :, place] = block
+    return Derivatives(
+        float(np.log(chosen).sum()),
+        ((sides * density / chosen).T @ columns).ravel(),
+        information.reshape(k * p, k * p),
+        threshold_weights(link, thresholds, predictor),
+    )
+
+
+@dataclass(frozen=True)
+class ClassMoments:
+    """Second moments of standardised covariates, and their sums by class, about the mean of all patients.
+
+    Parameters
+    ----------
+    counts : array of shape (K,)
+        Patients of each class.
+    products : array of shape (d, d)
+    sums : array of shape (K, d)
+    """
+
+    counts: Floats
+    products: Floats
+    sums: Floats
+
+    @property
+    def null_log_likelihood(self) -> float:
+        """Log-likelihood of a model without covariates."""
+        return float(self.counts @ np.log(self.counts / self.counts.sum()))
+
+
+def start_multinomial(moments: ClassMoments, largest: float) -> Floats:
+    """Return parameters by linear discriminant analysis, shape ((K - 1) * (d + 1),).
+
+    Parameters
+    ----------
+    moments : ClassMoments
+    largest : float
+        Slopes are cut to at most this size.
+    """
+    means = moments.sums / moments.counts[:, None]
+    within = (moments.products - moments.sums.T @ means) / moments.counts.sum()
+    slopes = np.linalg.lstsq(within, (means[1:] - means[0]).T, rcond=DEPENDENT)[0].T
+    slopes = np.clip(slopes, -largest, largest)
+    middle = 0.5 * np.einsum("kd,kd->k", means[1:] + means[0], slopes)
+    intercepts = np.log(moments.counts[1:] / moments.counts[0]) - middle
+    return np.column_stack([intercepts, slopes]).ravel()
+
+
+def class_scores(link: OrdinalLink, counts: Floats) -> tuple[Floats, Floats]:
+    """Return thresholds without covariates, shape (K - 1,), and the derivative of log P(k) by x'b, shape (K,).
+
+    Examples
+    --------
+    >>> thresholds, scores = class_scores("logit", np.array([2.0, 2.0]))
+    >>> thresholds.tolist(), scores.tolist()
+    ([0.0], [-0.5, 0.5])
+    """
+    shares = counts / counts.sum()
+    thresholds = latent_quantile(link, np.cumsum(shares)[:-1])
+    density = np.concatenate([[0.0], distribution(link, thresholds)[1], [0.0]])
+    return thresholds, (density[:-1] - density[1:]) / shares
+
+
+def start_ordinal(link: OrdinalLink, moments: ClassMoments, largest: float) -> Floats:
+    """Return thresholds without covariates, and slopes after one Fisher step, shape (K - 1 + d,)."""
+    thresholds, scores = class_scores(link, moments.counts)
+    weight = moments.counts @ scores**2 / moments.counts.sum()
+    slopes = np.linalg.lstsq(moments.products, scores @ moments.sums, rcond=DEPENDENT)[0] / weight
+    return np.concatenate([thresholds, np.clip(slopes, -largest, largest)])
+
+
+def score_statistic(link: OrdinalLink | None, moments: ClassMoments) -> float:
+    """Return the score statistic of all slopes; `link` is None for a multinomial model."""
+    if link is None:
+        solved = np.linalg.solve(moments.products, moments.sums.T)
+        terms = np.einsum("kd,dk->k", moments.sums, solved) / (moments.counts / moments.counts.sum())
+        return float(terms.sum())
+    scores = class_scores(link, moments.counts)[1]
+    gradient = scores @ moments.sums
+    weight = moments.counts @ scores**2 / moments.counts.sum()
+    return float(gradient @ np.linalg.solve(moments.products, gradient) / weight)
+
+
+def are_ordered(thresholds: Floats) -> bool:
+    """Return whether thresholds increase."""
+    return bool((np.diff(thresholds) > 0).all())
+
+
+def link_of(name: str) -> OrdinalLink:
+    """Return the link of a message whose link was checked."""
+    return cast(OrdinalLink, name)

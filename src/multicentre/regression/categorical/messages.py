@@ -1,0 +1,89 @@
+"""Messages of multinomial and ordinal regression: requests of the coordinator and releases of the sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.core.messages import Message, array, number, text
+from multicentre.core.steps import Release
+from multicentre.regression.messages import PATIENTS, PRODUCTS, TOTAL
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Model(Message):
+    """Kind of model."""
+
+    kind: str = text("multinomial or ordinal")
+    link: str = text("logit or probit")
+
+
+@dataclass(frozen=True)
+class Totals(Release):
+    """Numbers of patients by class, and sums for the means of the covariates."""
+
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    counts: Ints = array("patients of each class", ("k",), dtype="i8", bound=PATIENTS, counts=True)
+    present: Floats = array("patients with a value of each covariate", ("d",), bound=PATIENTS)
+    total: Floats = array("sum of the covariates", ("d",), bound=TOTAL)
+
+
+@dataclass(frozen=True)
+class Centre(Model):
+    """Means over all sites."""
+
+    centre: Floats = array("mean of every covariate", ("d",))
+
+
+@dataclass(frozen=True)
+class Moments(Release):
+    """Sums of products of the covariates, and of the covariates by class, after subtracting the means."""
+
+    products: Floats = array("products of two covariates", ("d", "d"), bound=TOTAL)
+    by_class: Floats = array("sum of each covariate over the patients of each class", ("k", "d"), bound=TOTAL)
+
+
+@dataclass(frozen=True)
+class At(Centre):
+    """Parameters at which the sites compute, and the scale of the covariates."""
+
+    spread: Floats = array("standard deviation of every covariate", ("d",))
+    parameters: Floats = array("intercepts or thresholds, and slopes per standard deviation", ("q",))
+
+
+@dataclass(frozen=True)
+class Sums(Release):
+    """Log-likelihood of the patients of a site, and its derivatives."""
+
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    log_likelihood: float = number("log-likelihood", bound=PRODUCTS)
+    gradient: Floats = array("first derivatives", ("q",), bound=PRODUCTS)
+    information: Floats = array("second derivatives with the sign reversed", ("q", "q"), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class UnequalSlopes(Release):
+    """Derivatives of the model with slopes for each threshold, for the test of proportional odds."""
+
+    gradient: Floats = array("first derivatives", ("u",), bound=PRODUCTS)
+    information: Floats = array("expected information", ("u", "u"), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class Ascent(Message):
+    """State of the coordinator between rounds."""
+
+    parameters: Floats = array("best parameters so far", ("q",))
+    step: Floats = array("step from the best parameters", ("q",))
+    share: float = number("fraction of the step that is taken")
+    objective: float = number("penalised log-likelihood at the best parameters", finite=False)
+    n_patients: float = number("patients behind the sums", unit="patients")
+    log_likelihood: float = number("log-likelihood at the best parameters")
+    information: Floats = array("information at the best parameters", ("q", "q"))
+    steps: Floats = array("steps of earlier rounds", ("m", "q"))
+    changes: Floats = array("changes of the information along these steps", ("m", "q", "q"))

@@ -1,0 +1,197 @@
+"""Ordinal regression over several sites."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.core.session import Session
+from multicentre.estimator.parameters import OneOf, ParameterRanges
+from multicentre.estimator.presentation import p_text
+from multicentre.regression.categorical import rounds
+from multicentre.regression.categorical.maths import OrdinalLink
+from multicentre.regression.categorical.results import CategoricalRegression, Kind, Name
+from multicentre.regression.categorical.rounds import Agreed, Fit
+from multicentre.regression.maths import TestResult, chi_square_test
+from multicentre.regression.site import RegressionMissing
+
+Floats = NDArray[np.float64]
+# Level below which the printed results say that coefficients differ: the usual level of a test.
+REJECTED = 0.05
+
+
+class FedOrdinalRegression(CategoricalRegression):
+    """Federated ordinal regression of an outcome with several ordered classes: the proportional odds model.
+
+    ``P(y <= k) = F(a_k - x'b)`` with one coefficient per covariate and increasing thresholds ``a_k``. A positive
+    coefficient raises the probability of higher classes. The order of the classes is that of the data. Coefficients,
+    standard errors and tests equal those of the pooled patients, however the patients are split over sites. Sites hold
+    ``TableData`` with a class as the outcome.
+
+    Parameters
+    ----------
+    link : {"logit", "probit"}, default "logit"
+        Distribution function F: logistic, with odds ratios, or normal.
+    alpha : float, default 0.0
+        Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised covariates is subtracted from the
+        log-likelihood. Above 0 there are no standard errors, because they would ignore the bias.
+    missing : {"complete", "indicator", "mean"}, default "complete"
+        Handling of missing entries: leave incomplete patients out; fill with the mean over sites and add an indicator
+        column; or fill only, which biases coefficients and shortens their standard errors.
+    confidence_level : float, default 0.95
+        Confidence level of the intervals.
+    max_iter : int, default 25
+        Maximum number of steps, halvings included.
+    tol : float, default 1e-8
+        The rounds stop when no coefficient of a standardised covariate changes by more (at least 1e-7 with masked
+        sums).
+
+    Attributes
+    ----------
+    thresholds_ : array of shape (K - 1,)
+        Thresholds between the K classes, increasing.
+    coef_ : array of shape (d,)
+        Coefficients per unit of each of the d covariates.
+    standard_errors_ : array of shape (K - 1 + d,)
+        Standard errors of thresholds and coefficients, from the observed information; NaN with ``alpha`` above 0, after
+        rounds that did not converge, and for coefficients that grow without bound.
+    p_values_ : array of shape (K - 1 + d,)
+        Two-sided Wald tests by normal distributions.
+    intervals_ : array of shape (K - 1 + d, 2)
+        Lower and upper end of the intervals at `confidence_level`.
+    equal_slopes_ : TestResult or None
+        Score test of equal coefficients at all thresholds (proportional odds with a logit link) against coefficients
+        for each threshold, also in `tests_`; None with two classes or without standard errors.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is out of its range.
+    DataError
+        A class has no patient, a covariate is constant, or covariates depend on each other without a penalty.
+    SchemaMismatch
+        Sites differ in their columns or classes, or the outcome is a number.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The rounds ended at `max_iter`.
+    SeparationWarning
+        The likelihood rises without bound as a coefficient grows.
+
+    References
+    ----------
+    .. [1] P. McCullagh (1980), Regression models for ordinal data, Journal of the Royal Statistical Society B 42,
+       109-142.
+    .. [2] B. Peterson, F. E. Harrell (1990), Partial proportional odds models for ordinal response variables, Applied
+       Statistics 39, 205-217.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(900, 2))
+    >>> y = np.digitize(X[:, 0] + rng.logistic(size=900), [-1.0, 1.0])
+    >>> data = mc.data.TableData(X, y, columns=["age", "dose"], classes=["none", "mild", "severe"])
+    >>> sites = {name: data.take(np.arange(start, 900, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
+    >>> with mc.Federation.in_process(sites) as federation:
+    ...     model = mc.regression.FedOrdinalRegression().fit(federation)
+    >>> model.coef_.round(1).tolist()
+    [1.1, 0.0]
+    """
+
+    kind: ClassVar[Kind] = "ordinal"
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "link": OneOf("logit", "probit"),
+        **CategoricalRegression.parameter_ranges,
+    }
+
+    def __init__(
+        self,
+        *,
+        link: OrdinalLink = "logit",
+        alpha: float = 0.0,
+        missing: RegressionMissing = "complete",
+        confidence_level: float = 0.95,
+        max_iter: int = 25,
+        tol: float = 1e-8,
+    ) -> None:
+        self.link = link
+        self.alpha = alpha
+        self.missing = missing
+        self.confidence_level = confidence_level
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def _set_tests(self, session: Session, agreed: Agreed, fit: Fit) -> None:
+        super()._set_tests(session, agreed, fit)
+        k, d = len(agreed.classes) - 1, len(agreed.columns)
+        if not self.tests_ or k < 2:
+            return
+        statistic = rounds.test_equal_slopes(session, agreed, fit.parameters)
+        self.tests_["equal_slopes"] = chi_square_test(statistic, (k - 1) * d)
+
+    def _remarks(self) -> str:
+        """Return what a reader of the results must know: also the test of equal coefficients at all thresholds."""
+        remarks, test = super()._remarks(), self.tests_.get("equal_slopes")
+        if test is None:
+            return remarks
+        verdict = ""
+        if test.p_value < REJECTED:
+            verdict = ": one coefficient per covariate describes the thresholds only on average"
+        return f"Score test of equal coefficients at all thresholds: {p_text(test.p_value)}{verdict}. {remarks}"
+
+    @property
+    def equal_slopes_(self) -> TestResult | None:
+        """Score test of equal coefficients at all thresholds."""
+        check_is_fitted(self, "model_")
+        return self.tests_.get("equal_slopes")
+
+    @property
+    def thresholds_(self) -> Floats:
+        """Thresholds, shape (K - 1,)."""
+        check_is_fitted(self, "model_")
+        return self.model_.intercepts
+
+    @property
+    def coef_(self) -> Floats:
+        """Coefficients per unit of each covariate, shape (d,)."""
+        check_is_fitted(self, "model_")
+        return np.asarray(self.model_.slopes[0], dtype=np.float64)
+
+    @property
+    def standard_errors_(self) -> Floats:
+        """Standard errors of thresholds and coefficients, shape (K - 1 + d,)."""
+        return self._errors
+
+    @property
+    def p_values_(self) -> Floats:
+        """Two-sided Wald tests, shape (K - 1 + d,)."""
+        return self._p_values
+
+    @property
+    def intervals_(self) -> Floats:
+        """Intervals, shape (K - 1 + d, 2)."""
+        return self._intervals
+
+    @property
+    def _link(self) -> str:
+        return self.link
+
+    @property
+    def _ratio(self) -> str:
+        return "odds_ratio" if self.link == "logit" else ""
+
+    @property
+    def _names(self) -> list[Name]:
+        classes = self.model_.classes
+        thresholds = [f"{low} | {high}" for low, high in pairwise(classes)]
+        return [*thresholds, *self.feature_names_in_]
+
+    def _is_slope(self, label: Name) -> bool:
+        return label in self.feature_names_in_

@@ -1,0 +1,443 @@
+"""Results of multinomial and ordinal regression: parameters, tests and predictions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
+from multicentre.data.missing.values import GAP_STEPS, HandlesMissing
+from multicentre.data.table import rows_for
+from multicentre.data.tabledata import TableData
+from multicentre.errors import DataError, SeparationWarning
+from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.presentation import effect_text, tests_frame
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
+from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
+from multicentre.regression.categorical import messages, rounds
+from multicentre.regression.categorical.maths import SMALLEST, link_of, score_statistic
+from multicentre.regression.categorical.model import CategoricalModel, to_units
+from multicentre.regression.categorical.rounds import Agreed, Fit
+from multicentre.regression.categorical.site import CategoricalSite
+from multicentre.regression.estimator import MASKED_TOL
+from multicentre.regression.maths import TestResult, chi_square_test, p_values, quantile
+from multicentre.regression.results import MOST_ROWS
+from multicentre.regression.rounds import Plan
+from multicentre.regression.site import RegressionMissing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Kind = Literal["multinomial", "ordinal"]
+Name = str | tuple[str, str]
+
+
+class CategoricalRegression(HandlesMissing, FederatedEstimator):
+    """Fitted multinomial or ordinal model.
+
+    Attributes
+    ----------
+    model_ : CategoricalModel
+        Columns, classes and parameters, from which predictions follow.
+    spread_ : array of shape (d,)
+        Standard deviation of every covariate over all sites.
+    covariance_ : array of shape (q, q)
+        Covariance of the q parameters, in the order of :meth:`to_frame`; NaN with ``alpha`` above 0.
+    log_likelihood_, null_log_likelihood_ : float
+        Log-likelihood of the fit without the penalty, and of a model without covariates.
+    aic_, bic_ : float
+        Akaike's and Schwarz's criterion.
+    tests_ : dict of str to TestResult
+        Tests of the hypothesis that all coefficients are 0: "wald", "likelihood_ratio" and "score". Empty with
+        ``alpha`` above 0.
+    n_patients_ : int
+        Patients of the fit.
+    class_counts_ : array of int, shape (K,)
+        Patients of each class.
+    converged_ : bool
+        True if the rounds ended at the maximum of the likelihood.
+    feature_names_in_ : tuple of str
+        Names of the covariates.
+    n_features_in_ : int
+        Number of covariates, d.
+    classes_ : array of shape (K,)
+        Classes, in the order of the data.
+    missing_values_ : MissingValues
+        Counts of missing values over all sites, and their handling.
+    """
+
+    site_part: ClassVar[type[SitePart]] = CategoricalSite
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "log_loss": Metric("log loss", "lower", "nats", "mean negative log-likelihood per patient"),
+        "accuracy": Metric("accuracy", "higher", "", "share of patients whose most probable class is theirs"),
+    }
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "alpha": Real(0),
+        "missing": OneOf("complete", "indicator", "mean"),
+        "confidence_level": Real(0.5, 1, open="high"),
+        "max_iter": Integer(1),
+        "tol": Real(0),
+    }
+    may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_"})
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "model_": saved_message(CategoricalModel),
+        **dict.fromkeys(
+            (
+                "spread_",
+                "covariance_",
+                "log_likelihood_",
+                "null_log_likelihood_",
+                "aic_",
+                "bic_",
+                "n_patients_",
+                "class_counts_",
+                "converged_",
+            ),
+            PLAIN,
+        ),
+        "tests_": Saved(
+            lambda tests: {name: asdict(test) for name, test in tests.items()},
+            lambda facts: {name: TestResult(**test) for name, test in facts.items()},
+        ),
+    }
+    kind: ClassVar[Kind]
+    model_: CategoricalModel
+    spread_: Floats
+    covariance_: Floats
+    log_likelihood_: float
+    null_log_likelihood_: float
+    aic_: float
+    bic_: float
+    tests_: dict[str, TestResult]
+    n_patients_: int
+    class_counts_: NDArray[np.int64]
+    converged_: bool
+    alpha: float
+    missing: RegressionMissing
+    confidence_level: float
+    max_iter: int
+    tol: float
+
+    def planned_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
+        steps = {"describe", "sum_classes", "sum_products", "sum_derivatives"} | GAP_STEPS
+        return frozenset(steps | ({"sum_unequal_slopes"} if self.kind == "ordinal" else set()))
+
+    @property
+    def _link(self) -> str:
+        return "logit"
+
+    @property
+    def _ratio(self) -> str:
+        """Name of exponentiated coefficients; empty if they have none."""
+        raise NotImplementedError
+
+    def _fit(self, session: Session) -> None:
+        model = messages.Model(self.kind, self._link)
+        agreed, self.missing_values_ = rounds.agree(session, model, self.missing, independent=not self.alpha)
+        masked = session.protection == "masked"
+        tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
+        fit = rounds.fit_model(session, agreed, Plan(float(self.alpha), int(self.max_iter), tol, masked))
+        self._set_fit(agreed, fit)
+        self._set_tests(session, agreed, fit)
+        self._warn_of_fit(agreed, fit)
+
+    def _set_fit(self, agreed: Agreed, fit: Fit) -> None:
+        gaps, k = self.missing_values_, len(agreed.classes) - 1
+        marked = gaps.incomplete_columns if gaps.indicators else ()
+        columns = agreed.columns[: len(agreed.columns) - len(marked)]
+        complete = agreed.columns if gaps.missing == "complete" else ()
+        empty = CategoricalModel(
+            self.kind,
+            self._link,
+            columns,
+            marked,
+            agreed.columns,
+            agreed.classes,
+            agreed.levels,
+            np.zeros(k),
+            np.zeros((k if self.kind == "multinomial" else 1, len(agreed.columns))),
+            agreed.centre.centre,
+            complete=complete,
+        )
+        matrix = to_units(empty, agreed.spread)
+        self.model_ = with_parameters(empty, matrix @ fit.parameters)
+        self.spread_, q = agreed.spread, len(fit.parameters)
+        covariance = np.full((q, q), np.nan)
+        if fit.converged and not self.alpha:
+            covariance = np.linalg.inv(fit.ascent.information)
+        self.covariance_ = matrix @ covariance @ matrix.T
+        self.n_patients_ = round(agreed.totals.n_patients)
+        self.class_counts_ = agreed.totals.counts
+        self.log_likelihood_ = float(fit.ascent.log_likelihood)
+        self.null_log_likelihood_ = agreed.moments.null_log_likelihood
+        self.aic_ = 2.0 * q - 2.0 * self.log_likelihood_
+        self.bic_ = float(np.log(agreed.totals.n_patients)) * q - 2.0 * self.log_likelihood_
+        self.converged_, self.history_ = fit.converged, fit.history
+
+    def _set_tests(self, session: Session, agreed: Agreed, fit: Fit) -> None:
+        self.tests_ = {}
+        slopes = ~agreed.free_of_penalty
+        if np.isnan(self.covariance_).any() or not slopes.any():
+            return
+        values, block = self.model_.parameters[slopes], self.covariance_[np.ix_(slopes, slopes)]
+        n_slopes = int(slopes.sum())
+        link = link_of(self._link) if self.kind == "ordinal" else None
+        gain = 2.0 * (self.log_likelihood_ - self.null_log_likelihood_)
+        self.tests_ = {
+            "wald": chi_square_test(float(values @ np.linalg.solve(block, values)), n_slopes),
+            "likelihood_ratio": chi_square_test(gain, n_slopes),
+            "score": chi_square_test(score_statistic(link, agreed.moments), n_slopes),
+        }
+
+    def _warn_of_fit(self, agreed: Agreed, fit: Fit) -> None:
+        if fit.diverging.any():
+            names = [name for name, moves in zip(agreed.names(), fit.diverging.tolist(), strict=True) if moves]
+            warnings.warn(
+                f"{', '.join(names[:6])}: the likelihood may rise without bound as the coefficient grows, because "
+                "covariates separate the outcomes. The fit has no standard errors. A penalty (alpha=1.0) keeps "
+                "coefficients finite.",
+                SeparationWarning,
+                stacklevel=4,
+            )
+        elif not fit.converged:
+            warnings.warn(
+                f"the rounds ended at max_iter={self.max_iter} before the coefficients converged. The fit has no "
+                "standard errors.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Classes, shape (K,)."""
+        check_is_fitted(self, "model_")
+        names = self.model_.classes
+        numbers = tuple(map(str, range(len(names))))
+        return np.arange(len(names)) if names == numbers else np.array(names)
+
+    @property
+    def feature_names_in_(self) -> tuple[str, ...]:
+        """Names of the covariates."""
+        return self.model_.covariates
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of covariates."""
+        return len(self.model_.covariates)
+
+    @property
+    def _names(self) -> list[Name]:
+        """Labels of the parameters."""
+        raise NotImplementedError
+
+    @property
+    def _errors(self) -> Floats:
+        check_is_fitted(self, "model_")
+        return np.asarray(np.sqrt(np.diagonal(self.covariance_)), dtype=np.float64)
+
+    @property
+    def _p_values(self) -> Floats:
+        with np.errstate(divide="ignore", invalid="ignore"):  # standard errors of 0
+            return p_values(self.model_.parameters / self._errors, None)
+
+    @property
+    def _intervals(self) -> Floats:
+        values, half = self.model_.parameters, quantile(self.confidence_level, None) * self._errors
+        return np.column_stack([values - half, values + half])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per parameter.
+
+        Columns: coefficient, standard error, limits of the interval, exponentiated coefficient with its limits (except
+        with a probit link), and p-value.
+        """
+        import pandas as pd
+
+        check_is_fitted(self, "model_")
+        values, (lower, upper) = self.model_.parameters, self._intervals.T
+        table = {"coefficient": values, "standard_error": self._errors, "lower": lower, "upper": upper}
+        if ratio := self._ratio:
+            with np.errstate(over="ignore"):
+                limits = {f"{ratio}_lower": np.exp(lower), f"{ratio}_upper": np.exp(upper)}
+                table |= {ratio: np.exp(values), **limits}
+            if self.kind == "ordinal":  # thresholds are no ratios
+                for name in (ratio, *limits):
+                    table[name][: len(self.model_.intercepts)] = np.nan
+        table["p_value"] = self._p_values
+        index: Any = self._names
+        if self.kind == "multinomial":
+            index = pd.MultiIndex.from_tuples(index, names=["class", "covariate"])
+        return pd.DataFrame(table, index=index)
+
+    def summary(self) -> pd.DataFrame:
+        """Return the table of :meth:`to_frame`; its printed form ends with the size and the fit of the model."""
+        from multicentre.estimator.results import with_note
+
+        remark = (
+            f"{self.kind}, link {self._link}; {self.n_patients_} patients; log-likelihood {self.log_likelihood_:.6g}, "
+            f"AIC {self.aic_:.6g}."
+        )
+        return with_note(self.to_frame(), self._remarks(), remark=remark)
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the coefficients, and the tests of the model."""
+        return {"coefficients": self.to_frame()} | ({"tests": tests_frame(self.tests_)} if self.tests_ else {})
+
+    def answer(self) -> str:
+        """Return the effect of the first covariate, with its interval and p-value."""
+        name, estimate, lower, upper, p_value = self._effects()[0]
+        return effect_text(
+            (self._ratio or "coefficient").replace("_", " "),
+            (name, estimate, lower, upper),
+            p_value,
+            self.confidence_level,
+            self.n_features_in_ - 1,
+        )
+
+    def _effects(self) -> list[tuple[str, float, float, float, float]]:
+        """Return name, ratio or coefficient, its limits and its p-value for every slope."""
+        ratio = self._ratio
+        columns = [ratio, f"{ratio}_lower", f"{ratio}_upper"] if ratio else ["coefficient", "lower", "upper"]
+        frame = self.to_frame()
+        rows = []
+        for label, values in zip(self._names, frame[[*columns, "p_value"]].to_numpy(np.float64).tolist(), strict=True):
+            if self._is_slope(label):
+                name = label if isinstance(label, str) else f"{label[1]}, {label[0]} against {self.model_.classes[0]}"
+                rows.append((name, *values))
+        return rows
+
+    def _is_slope(self, label: Name) -> bool:
+        raise NotImplementedError
+
+    def main_figure(self) -> Figure:
+        """Return the forest plot, per unit of each covariate."""
+        check_is_fitted(self, "model_")
+        effects = self._effects()[:MOST_ROWS]
+        label = self._ratio.replace("_", " ") or "coefficient"
+        estimates, lower, upper = (
+            [value if np.isfinite(value) else None for value in column]
+            for column in list(zip(*effects, strict=True))[1:4]
+        )
+        caption = f"Per unit of each covariate, with {100 * self.confidence_level:g} % intervals."
+        title = f"{label[0].upper()}{label[1:]}s of all sites"
+        names = [effect[0] for effect in effects]
+        return Forest(title, caption, "model", label, names, estimates, lower, upper, 0, 1.0 if self._ratio else 0.0)
+
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
+        """Return the table of coefficients and a forest plot.
+
+        Parameters
+        ----------
+        sites, labels : mapping
+            Not used, present for API consistency by convention.
+        """
+        table = self.to_frame()
+        names = [label if isinstance(label, str) else f"{label[1]} ({label[0]})" for label in self._names]
+        cells = [
+            [name, *(value if np.isfinite(value) else None for value in row)]
+            for name, row in zip(names[:MOST_ROWS], table.to_numpy(np.float64).tolist(), strict=False)
+        ]
+        level = f"{100 * self.confidence_level:g} % intervals"
+        caption = f"Per unit of each covariate, with {level}; {self.n_patients_} patients."
+        columns = ["covariate", *(name.replace("_", " ") for name in table.columns)]
+        return [Table("Coefficients", caption, "model", columns, cells), self.main_figure()]
+
+    def by_site(self) -> SiteEstimates:
+        """Fit each site of the last fit alone, through the same steps.
+
+        Each sum then describes a single site: it leaves unmasked, the site's guard checks it, and the ledger records
+        it. ``mc.analytics.combine`` combines the result.
+
+        Returns
+        -------
+        SiteEstimates
+            Parameters by site. They are NaN for a site that refuses or whose data do not permit the fit, with the
+            reason in ``refused``.
+        """
+        check_is_fitted(self, "model_")
+        names: Any = self._names
+        if not self._ratio:
+            return coefficients_by_site(self, names)
+        return coefficients_by_site(self, names, scale="log", label=self._ratio.replace("_", " "))
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class, shape (n, K); X as in :meth:`predict`."""
+        check_is_fitted(self, "model_")
+        values = rows_for(X, self.model_.columns, self.model_.levels)
+        self.require_complete(values)
+        return self.model_.probabilities(values)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class of each patient.
+
+        Parameters
+        ----------
+        X : array of shape (n, d), pandas frame or TableData
+            Columns as at the sites.
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def assess(
+        self,
+        data: Any,
+        labels: Sequence[str] | None = None,
+        *,
+        training: Any = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return log loss and accuracy of local patients.
+
+        Parameters
+        ----------
+        data : TableData
+            Patients who were not part of the fit.
+        labels, training, training_labels : None
+            Not used, present for API consistency by convention.
+        """
+        scored: TableData = self.leave_out_incomplete(data)
+        shares = self.predict_proba(scored)
+        chosen = np.take_along_axis(shares, scored.y[:, None].astype(np.int64), axis=1)
+        return {
+            "log_loss": float(-np.log(np.maximum(chosen, SMALLEST)).mean()),
+            "accuracy": float((shares.argmax(axis=1) == scored.y).mean()),
+        }
+
+    def _require_errors(self) -> None:
+        if np.isnan(self.covariance_).any():
+            raise DataError(
+                "the fit must have standard errors; it has none",
+                where=type(self).__name__,
+                hint="Fit with alpha=0, and see the warnings of the fit.",
+            )
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        self.model_.check()
+
+
+def with_parameters(model: CategoricalModel, parameters: Floats) -> CategoricalModel:
+    """Return a model with other parameters, in the order of the rounds."""
+    fields = {name: getattr(model, name) for name in CategoricalModel.declarations()}
+    k, d = len(model.intercepts), model.slopes.shape[1]
+    if model.kind == "multinomial":
+        table = parameters.reshape(k, d + 1)
+        fields |= {"intercepts": table[:, 0].copy(), "slopes": table[:, 1:].copy()}
+    else:
+        fields |= {"intercepts": parameters[:k].copy(), "slopes": parameters[None, k:].copy()}
+    return CategoricalModel(**fields)
