@@ -91,11 +91,23 @@ for (family in c("binomial", "poisson")) {
 tight_cox <- coxph.control(eps = 1e-12, toler.inf = 1e-7, iter.max = 200, outer.max = 200)
 for (when in c("time", "month")) {
   for (shape in c("gamma", "gaussian")) {
-    fit <- coxph(as.formula(paste0("Surv(", when, ", event) ~ age + dose + sex + frailty(site, distribution = '", shape,
-                 "', eps = 1e-10)")), data, ties = "breslow", control = tight_cox)
-    add(paste0("frailty-", shape, "-", when), coefficients = coef(fit), errors = sqrt(diag(as.matrix(vcov(fit)))),
-        theta = fit$history[[1]]$theta, effects = fit$frail, log_likelihood = fit$loglik,
-        integrated = if (is.null(fit$history[[1]]$c.loglik)) 0 else fit$history[[1]]$c.loglik)
+    # sparse = FALSE: the whole information of the sites' effects, not only its diagonal.
+    fit_with <- function(options) {
+      term <- paste0("frailty(site, distribution = '", shape, "', sparse = FALSE, ", options, ")")
+      coxph(as.formula(paste0("Surv(", when, ", event) ~ age + dose + sex +", term)), data, ties = "breslow",
+            control = tight_cox)
+    }
+    fit <- fit_with("eps = 1e-10")
+    if (shape == "gamma") {
+      # coxph ends the search for theta where the likelihood is flat; this one is to eight digits of its square root.
+      likelihood <- function(theta) fit_with(sprintf("theta = %.17g", theta))$history[[1]]$c.loglik
+      best <- optimize(likelihood, c(0.01, 1), maximum = TRUE, tol = 1e-10)
+      fit <- fit_with(sprintf("theta = %.17g", best$maximum))
+    }
+    integrated <- fit$history[[1]]$c.loglik
+    add(paste0("frailty-", shape, "-", when), coefficients = coef(fit)[1:3], errors = sqrt(diag(fit$var))[1:3],
+        theta = fit$history[[1]]$theta, effects = coef(fit)[-(1:3)], log_likelihood = fit$loglik,
+        integrated = if (is.null(integrated)) 0 else integrated)
   }
   fit <- coxph(as.formula(paste0("Surv(", when, ", event) ~ age + dose + sex + site")), data, ties = "breslow",
                control = tight_cox)

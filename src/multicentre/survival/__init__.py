@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from multicentre.survival.deep_surv.estimator import FedDeepSurv
     from multicentre.survival.evaluation.estimator import SurvivalEvaluation
     from multicentre.survival.hazard_boost.estimator import FedHazardBoost
+    from multicentre.survival.mixed_cox.estimator import FedMixedCox
     from multicentre.survival.rsf.estimator import FedRSF
     from multicentre.survival.stack.estimator import FedStack, split_held_out
     from multicentre.survival.surf.estimator import FedSurF
@@ -24,6 +25,7 @@ __all__ = [
     "FedCox",
     "FedDeepSurv",
     "FedHazardBoost",
+    "FedMixedCox",
     "FedRSF",
     "FedStack",
     "FedSurF",
@@ -40,6 +42,7 @@ _MODULES = {
     "LogRank": "curves.log_rank",
     "SurvivalEvaluation": "evaluation.estimator",
     "FedCox": "cox.estimator",
+    "FedMixedCox": "mixed_cox.estimator",
     "FedHazardBoost": "hazard_boost.estimator",
     "FedRSF": "rsf.estimator",
     "FedStack": "stack.estimator",

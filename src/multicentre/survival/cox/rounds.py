@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,12 +143,13 @@ def _own_totals(sums: messages.Derivatives) -> Totals:
 def _shared_totals(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
     exact, efron = plan.times == "exact", plan.ties == "efron"
     at = messages.AtShared(coefficients, efron, shift)
-    sums = session.sum(CoxSite.sum_exact_risk, at) if exact else session.sum(CoxSite.sum_risk, at)
+    part = cast(type[CoxSite], session.part)  # a model with effects of sites inherits the steps
+    sums = session.sum(part.sum_exact_risk, at) if exact else session.sum(part.sum_risk, at)
     nothing = np.zeros(len(sums.risk)), np.zeros_like(sums.risk_sum)
     tied = (sums.tied, sums.tied_sum) if efron else nothing
     terms = sum_terms(Tables(sums.events, sums.events, sums.risk, tied[0]))
     request = messages.Hazards(coefficients, efron, shift, terms.first, terms.first_tied)
-    summed = session.sum(CoxSite.sum_exact_products, request) if exact else session.sum(CoxSite.sum_products, request)
+    summed = session.sum(part.sum_exact_products, request) if exact else session.sum(part.sum_products, request)
     products = summed.products
     n_events = float(sums.events.sum())
     value = float(sums.event_sum @ coefficients - terms.log.sum() - shift * n_events)

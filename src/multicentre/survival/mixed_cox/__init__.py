@@ -1,0 +1,1 @@
+"""Cox model with a shared baseline and effects of sites, fixed or random."""

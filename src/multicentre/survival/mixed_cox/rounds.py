@@ -1,0 +1,304 @@
+"""Rounds of the Cox model with effects of sites: Newton steps for coefficients, baseline hazard and variance.
+
+Before the first round, columns, times and scales are agreed, and a Cox model without effects of sites is fitted
+(:mod:`multicentre.survival.cox.rounds`, Breslow's ties). One round consists of:
+
+1. The coordinator sends coefficients, the increments of the baseline hazard, and the variance of the effects.
+2. Each site integrates its effect out (gamma), or maximises over it (gaussian, fixed), and returns its likelihood and
+   derivatives by coefficients, increments and variance. The matrix of second derivatives has a row per column and time,
+   so that the effects of sites need not leave the sites.
+3. The sums over sites give a Newton step for coefficients, logarithms of increments, and the logarithm of a gamma
+   variance. The step is halved while the likelihood falls.
+
+The variance of gaussian effects solves ``theta = (sum of squared effects + sum of their variances) / sites``, the
+restricted maximum likelihood of Therneau and Grambsch. It is changed by secant steps whenever the other parameters have
+converged.
+
+The rounds stop when all entries of a step are below ``tol``; this last step is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.core.rounds import History
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError
+from multicentre.survival.cox.rounds import Fit
+from multicentre.survival.kernels.partial_likelihood import sum_terms
+from multicentre.survival.mixed_cox import messages
+from multicentre.survival.mixed_cox.maths import Distribution
+from multicentre.survival.mixed_cox.site import MOST_TIMES, MixedCoxSite
+
+Floats = NDArray[np.float64]
+# Variance of the effects where the rounds start.
+FIRST_VARIANCE = 0.1
+# Variances below are reported as 0: hazards of sites then differ by less than one percent, and the likelihood by less
+# than rounding.
+SMALLEST_VARIANCE = 1e-6
+# Longest step of a coefficient, of the logarithm of an increment, and of the logarithm of the variance.
+LONGEST = 1.0
+# Relative fall of the likelihood that is treated as rounding error of the sums and does not halve the step.
+NOISE = 1e-9
+# Smallest factor between two successive gaussian variances.
+SMALLEST_FACTOR = 0.2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Parameters of the estimator that the rounds use."""
+
+    distribution: Distribution
+    exact: bool
+    max_iter: int
+    tol: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Constants of the rounds.
+
+    Parameters
+    ----------
+    plan : Plan
+    n_columns : int
+    events : array of shape (K,)
+        Events of all sites by time.
+    places : array of int
+        Times with an event.
+    shift : float
+        Logarithm by which hazard ratios are divided.
+    reference : str
+        Site whose fixed effect is 0; empty for random effects.
+    """
+
+    plan: Plan
+    n_columns: int
+    events: Floats
+    places: NDArray[np.int64]
+    shift: float
+    reference: str
+
+    def request(self, point: Floats, variance: float) -> messages.AtEffects:
+        """Return the request for sums at a point."""
+        d, increments = self.n_columns, np.zeros(len(self.events))
+        increments[self.places] = np.exp(point[d : d + len(self.places)])
+        if self.plan.distribution == "gamma":
+            variance = float(np.exp(point[-1]))
+        return messages.AtEffects(
+            point[:d], False, self.shift, increments, self.plan.distribution, variance, self.reference
+        )
+
+    def sums(self, session: Session, request: messages.AtEffects) -> messages.Effects:
+        """Return the sums of all sites."""
+        if self.plan.exact:
+            return session.sum(MixedCoxSite.sum_exact_effects, request)
+        return session.sum(MixedCoxSite.sum_effects, request)
+
+    @property
+    def constant(self) -> float:
+        """Difference of the likelihood with a baseline hazard from the partial likelihood."""
+        events = self.events[self.places]
+        return float(events @ (np.log(events) - 1.0) + self.shift * events.sum())
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Log-likelihood at a point with its derivatives by the parameters of the point.
+
+    Parameters
+    ----------
+    objective : float
+    gradient : array of shape (w,)
+    information : array of shape (w, w)
+    """
+
+    objective: float
+    gradient: Floats
+    information: Floats
+
+
+@dataclass(frozen=True)
+class MixedFit:
+    """Fitted Cox model with effects of sites, on standardised columns.
+
+    Parameters
+    ----------
+    coefficients : array of shape (d,)
+    increments : array of shape (K,)
+        Increments of the baseline hazard, of hazard ratios divided by ``exp(shift)``.
+    shift : float
+    variance : float
+        Variance of the effects; 0 if fixed, or if sites do not differ.
+    covariance : array of shape (d, d)
+        Covariance of the coefficients, for the estimated variance.
+    log_likelihood : float
+        Partial log-likelihood: with gamma effects integrated out, otherwise at the estimated effects.
+    sums : Effects
+    converged : bool
+    history : list of dict
+    request : AtEffects
+        Request for sums at these parameters.
+    """
+
+    coefficients: Floats
+    increments: Floats
+    shift: float
+    variance: float
+    covariance: Floats
+    log_likelihood: float
+    sums: messages.Effects
+    converged: bool
+    history: History
+    request: messages.AtEffects
+
+
+def fit_effects(session: Session, null: Fit, plan: Plan) -> MixedFit:
+    """Maximise the likelihood with effects of sites, from a fit without.
+
+    Raises
+    ------
+    ConfigurationError
+        There are too many times.
+    """
+    totals = null.totals
+    if len(totals.events) > MOST_TIMES:
+        raise ConfigurationError(
+            f"there must be at most {MOST_TIMES} times of events; got {len(totals.events)}",
+            where="times",
+            hint='Fit with times="grid".',
+        )
+    places = np.flatnonzero(totals.events > 0.5)
+    reference = session.sites[0] if plan.distribution == "fixed" else ""
+    problem = Problem(plan, len(null.coefficients), totals.events, places, totals.shift, reference)
+    first = sum_terms(totals.tables).first[places]
+    variance = FIRST_VARIANCE if plan.distribution == "gaussian" else 0.0
+    ends = [np.log(FIRST_VARIANCE)] if plan.distribution == "gamma" else []
+    start = np.concatenate([null.coefficients, np.log(first), ends])
+    last, converged, history = _climb(session, problem, start, variance)
+    request = problem.request(last.point, last.variance)
+    sums = session.once("reached-effects", messages.Effects, lambda: _plain(problem.sums(session, request)))
+    expansion, size = expand(problem, last.point, sums), problem.n_columns + len(places)
+    covariance = np.linalg.pinv(expansion.information[:size, :size], hermitian=True)
+    # The partial likelihood at the effects, without their penalty, as coxph reports it.
+    penalty = 0.5 * sums.squared_effect / request.variance if plan.distribution == "gaussian" else 0.0
+    is_none = plan.distribution != "fixed" and request.variance <= 2.0 * SMALLEST_VARIANCE
+    return MixedFit(
+        last.point[: problem.n_columns],
+        request.increments,
+        problem.shift,
+        0.0 if is_none else request.variance,
+        np.asarray(covariance[: problem.n_columns, : problem.n_columns], dtype=np.float64),
+        expansion.objective - problem.constant + penalty,
+        sums,
+        converged,
+        history,
+        request,
+    )
+
+
+def _plain(sums: messages.Effects) -> messages.Effects:
+    """Return sums at exact times as those on a grid, which checkpoints store."""
+    fields = {name: getattr(sums, name) for name in messages.Effects.declarations()}
+    return messages.Effects(**fields, patients=sums.patients)
+
+
+def _climb(session: Session, problem: Problem, start: Floats, variance: float) -> tuple[messages.Ascent, bool, History]:
+    plan, nothing = problem.plan, np.zeros_like(start)
+    first = messages.Ascent(start, nothing, 1.0, -np.inf, 0.0, variance, 0.0, 0.0)
+    rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: first, name="effects")
+    for _ in rounds:
+        before = rounds.state
+        tried = before.point + before.share * before.step
+        sums = problem.sums(session, problem.request(tried, before.variance))
+        expansion = expand(problem, tried, sums)
+        rounds.state = reached = _accept(before, tried, expansion, sums)
+        change = float(np.abs(reached.step).max())
+        rounds.record(log_likelihood=expansion.objective - problem.constant, change=change, share=before.share)
+        if reached.share < 1.0:
+            continue
+        if plan.distribution == "gamma" and np.exp(reached.point[-1]) <= SMALLEST_VARIANCE:
+            rounds.stop()  # the likelihood still rises towards a variance of 0
+        elif change < plan.tol and plan.distribution == "gaussian":
+            rounds.state = _change_variance(reached, problem, sums, expansion)
+            moved = abs(rounds.state.variance / reached.variance - 1.0)
+            if moved < np.sqrt(plan.tol) * 1e-2 or rounds.state.variance <= SMALLEST_VARIANCE:
+                rounds.stop()
+        elif change < plan.tol:
+            rounds.stop()
+    final = rounds.state
+    if rounds.stopped and plan.distribution != "gaussian":
+        final = replace(final, point=final.point + final.step)
+    return final, rounds.stopped, rounds.history
+
+
+def _accept(before: messages.Ascent, tried: Floats, expansion: Expansion, sums: messages.Effects) -> messages.Ascent:
+    """Accept the step if the likelihood rose, and halve it otherwise; after the loss of a site, accept it."""
+    slack = NOISE * (1.0 + abs(expansion.objective))
+    if sums.n_patients == before.n_patients and expansion.objective < before.objective - slack:
+        return replace(before, share=before.share / 2.0)
+    step = _step(expansion)
+    return replace(before, point=tried, step=step, share=1.0, objective=expansion.objective, n_patients=sums.n_patients)
+
+
+def _step(expansion: Expansion) -> Floats:
+    """Return a Newton step that goes up where the likelihood is not concave, cut to a length of 1 in any entry."""
+    information = 0.5 * (expansion.information + expansion.information.T)
+    try:
+        factor = np.linalg.cholesky(information)
+        step = np.linalg.solve(factor.T, np.linalg.solve(factor, expansion.gradient))
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(information)
+        sizes = np.maximum(np.abs(values), 1e-8 * float(np.abs(values).max()))
+        step = vectors @ ((vectors.T @ expansion.gradient) / sizes)
+    return np.asarray(step * min(1.0, LONGEST / max(float(np.abs(step).max()), 1e-300)), dtype=np.float64)
+
+
+def expand(problem: Problem, point: Floats, sums: messages.Effects) -> Expansion:
+    """Return the log-likelihood of all sites and its derivatives at a point."""
+    d, places = problem.n_columns, problem.places
+    free = np.concatenate([np.arange(d), d + places])
+    logs = point[d : d + len(places)]
+    hazard = np.exp(logs)
+    events, expected = problem.events[places], hazard * sums.risk[places]
+    weighted = hazard[:, None] * sums.risk_sum[places]
+    objective = sums.value + float(events @ logs)
+    gradient = np.concatenate([sums.event_sum - weighted.sum(axis=0), events - expected])
+    information = -sums.bends[np.ix_(free, free)]
+    information[:d, :d] += sums.products
+    information[:d, d:] += weighted.T
+    information[d:, :d] += weighted
+    information[d:, d:] += np.diag(expected)
+    if problem.plan.distribution == "gamma":
+        cross = sums.variance_cross[free]
+        gradient = np.append(gradient, sums.variance_slope)
+        information = np.block([[information, -cross[:, None]], [-cross[None, :], -np.array([[sums.variance_bend]])]])
+    return Expansion(objective, gradient, information)
+
+
+def _change_variance(
+    reached: messages.Ascent, problem: Problem, sums: messages.Effects, expansion: Expansion
+) -> messages.Ascent:
+    """Return the state with the next gaussian variance: a secant step, or that of the equation itself at first."""
+    free = np.concatenate([np.arange(problem.n_columns), problem.n_columns + problem.places])
+    inverse = np.linalg.inv(expansion.information)
+    trace = sums.uncertainty + float(np.sum(inverse * sums.moves[np.ix_(free, free)]))
+    solved = (sums.squared_effect + trace) / sums.n_sites
+    variance, residual = reached.variance, solved - reached.variance
+    following = solved
+    slope = (residual - reached.last_residual) / (variance - reached.last_variance) if reached.last_variance else 0.0
+    if slope < 0.0:
+        following = variance - residual / slope
+    following = min(max(following, SMALLEST_FACTOR * variance, SMALLEST_VARIANCE), variance / SMALLEST_FACTOR)
+    # The likelihood at another variance is not compared with that of this one.
+    return replace(
+        reached,
+        step=np.zeros_like(reached.step),
+        objective=-np.inf,
+        variance=following,
+        last_variance=variance,
+        last_residual=residual,
+    )
