@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from markupsafe import Markup
 
@@ -11,16 +12,18 @@ from multicentre.estimator.figures import Figure, Forest, Lines, Table
 from multicentre.reports import tables
 from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw, fits_narrow
-from multicentre.reports.machine_paths import value_without_folders, without_folders
+from multicentre.reports.machine_paths import without_folders
 from multicentre.reports.method_tables import method_table
 from multicentre.reports.parts import fit_to_pages
 from multicentre.reports.references import with_references
-from multicentre.reports.run_contents import Analysis, Card, Headline
+from multicentre.reports.run_contents import Analysis, Headline
 from multicentre.reports.svg import NARROW, inline_svg
 from multicentre.reports.tables import PageTable
 
 TABLE_ONE = "describe"
 MISSING_VALUES = "Missing values"
+# Headlines that compare fits, and are no result of a study.
+NO_RESULTS = ("largest difference",)
 COMPLETE = "No missing values."
 
 
@@ -49,19 +52,6 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Disclosed:
-    """What left the sites for an analysis."""
-
-    card: Card
-    card_table: PageTable
-    letter_table: PageTable
-    leaving_table: PageTable
-    released_table: PageTable
-    refused_table: PageTable
-    ledger_table: PageTable
-
-
-@dataclass(frozen=True)
 class AnalysisView:
     """One analysis on the page."""
 
@@ -78,52 +68,52 @@ class AnalysisView:
     items: Items
     has_figures: bool
     comparison_items: list[Item] | None
+    alone_items: list[Item]
     notes: list[str]
-    disclosed: Disclosed | None
 
 
-def view_analysis(analysis: Analysis, number: int, names: Iterator[str], min_patients: int) -> AnalysisView:
+def view_analysis(analysis: Analysis, study: Mapping[str, Any], number: int, names: Iterator[str]) -> AnalysisView:
     """Return an analysis with its tables laid out and its figures drawn.
 
     Parameters
     ----------
     analysis : Analysis
+    study : mapping
+        Contents of ``study.toml``.
     number : int
         Place of the analysis in the report.
     names : iterator of str
         Prefixes of the identifiers of figures, a new one for each.
-    min_patients : int
-        Counts below it are hidden.
     """
-    entry, run, comparison = analysis.entry, analysis.run, analysis.comparison
-    method = entry.method or run.method
-    compared = None
-    if comparison is not None:
-        compared = [tables.comparison_table(comparison), *_draw_all([tables.alone_table(comparison)], names)]
+    entry, comparison = analysis.entry, analysis.comparison
+    compared: list[Item] | None = None if comparison is None else []
+    alone: list[Item] = []
+    if comparison is not None and comparison.metrics:
+        compared, alone = [tables.comparison_table(comparison)], _draw_all([tables.alone_table(comparison)], names)
     return AnalysisView(
-        title=entry.title or entry.name or method,
+        title=entry.title or entry.name,
         anchor=f"analysis-{number}",
         question=entry.question,
         answer=entry.answer,
         status=entry.status,
-        message=without_folders(run.message),
-        method=method,
-        rounds=run.rounds,
-        headline=run.headline,
-        missing="" if run.missing == COMPLETE else run.missing,
-        items=_sort_items(analysis, method, names),
+        message=without_folders(entry.message),
+        method=entry.method,
+        rounds=entry.rounds,
+        headline=[one for one in entry.headline if one.name not in NO_RESULTS],
+        missing="" if entry.missing == COMPLETE else entry.missing,
+        items=_sort_items(analysis, study, names),
         has_figures=analysis.figures is not None,
         comparison_items=compared,
+        alone_items=alone,
         notes=_notes(analysis),
-        disclosed=_disclosed(analysis, min_patients),
     )
 
 
-def _sort_items(analysis: Analysis, method: str, names: Iterator[str]) -> Items:
-    figures = [with_references(figure, analysis.study) for figure in analysis.figures or []]
+def _sort_items(analysis: Analysis, study: Mapping[str, Any], names: Iterator[str]) -> Items:
+    figures = [with_references(figure, study) for figure in analysis.figures or []]
     parts = Items()
-    for figure in figures or []:
-        of_part = _part_of(figure, parts, method)
+    for figure in figures:
+        of_part = _part_of(figure, parts, analysis.entry.method)
         of_part += _draw_all([figure], names)
     if not any(figure.section == "fit" for figure in figures):
         parts.fit += _draw_all(_history_curves(analysis), names)
@@ -171,18 +161,3 @@ def _notes(analysis: Analysis) -> list[str]:
     """Return the notes on the compared metrics, without repetitions."""
     metrics = analysis.comparison.metrics if analysis.comparison else []
     return list(dict.fromkeys(without_folders(metric.note) for metric in metrics if metric.note))
-
-
-def _disclosed(analysis: Analysis, min_patients: int) -> Disclosed | None:
-    disclosure = analysis.disclosure
-    if disclosure is None:
-        return None
-    return Disclosed(
-        card=Card.model_validate(value_without_folders(disclosure.card.model_dump())),
-        card_table=tables.card_table(disclosure),
-        letter_table=tables.letter_table(disclosure),
-        leaving_table=tables.leaving_table(disclosure, min_patients),
-        released_table=tables.released_table(disclosure, min_patients),
-        refused_table=tables.refused_table(disclosure),
-        ledger_table=tables.ledger_table(disclosure),
-    )

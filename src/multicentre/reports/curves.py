@@ -20,6 +20,8 @@ TOO_FEW = "few"
 REFERENCE = " (reference)"
 """End of the name of a row that stands for a reference level."""
 
+# Distances in points: from the axis to the first row of numbers, between rows, and from numbers to the axis label.
+FIRST_LINE, LINE, AXIS_LABEL = 17.0, 10.0, 2.0
 # Names stand left of the axis in 7.5 pt; at half an em per letter, 16 letters take 60 pt of the width.
 LONGEST_NAME = 16
 
@@ -62,32 +64,41 @@ def _draw_band(axes: Axes, band: Band, colour: str, stroke: Any, *, steps: bool)
 def split_prefix(names: Sequence[str]) -> tuple[str, list[str]]:
     """Return the column that all names begin with, and the names without it.
 
-    >>> split_prefix(["stage=I", "stage=II"]), split_prefix(["all"])
-    (('stage', ['I', 'II']), ('', ['all']))
+    >>> split_prefix(["stage I", "stage II"]), split_prefix(["grade=1", "grade=2"]), split_prefix(["all"])
+    (('stage', ['I', 'II']), ('grade', ['1', '2']), ('', ['all']))
     """
-    columns = {name.partition("=")[0] for name in names}
-    if len(columns) != 1 or not all("=" in name for name in names):
-        return "", list(names)
-    return columns.pop(), [name.partition("=")[2] for name in names]
+    for sign in ("=", " "):
+        columns = {name.partition(sign)[0] for name in names if name.partition(sign)[2]}
+        if len(names) > 1 and len(columns) == 1 and all(name.partition(sign)[2] for name in names):
+            return columns.pop(), [name.partition(sign)[2] for name in names]
+    return "", list(names)
 
 
 def _write_numbers(axes: Axes, figure: Curves, longest: int) -> None:
-    """Write numbers under the ticks of the axis, a row for each curve, in lines of the ticks' own labels."""
+    """Write numbers under the ticks of the axis, a row for each curve."""
     positions = _numbers(figure.positions)
-    names = list(figure.at_risk)
-    titles = ["at risk", *(label(name, longest) for name in split_prefix(names)[1])]
-    columns = [["", *(_number(figure.at_risk[name][place]) for name in names)] for place in range(len(positions))]
-    axes.set_xticks(positions, ["\n".join([f"{x:g}", *column]) for x, column in zip(positions, columns, strict=True)])
+    axes.set_xticks(positions, [f"{x:g}" for x in positions])
+    names = [label(name, longest) for name in split_prefix(list(figure.at_risk))[1]]
+    _write_below(axes, 0, "at risk", None)
+    for row, (name, numbers) in enumerate(zip(names, figure.at_risk.values(), strict=True), start=1):
+        _write_below(axes, row, name, None)
+        for x, number in zip(positions, numbers, strict=True):
+            _write_below(axes, row, _number(number), float(x))
+    axes.xaxis.labelpad = AXIS_LABEL + LINE * (len(names) + 1)
+
+
+def _write_below(axes: Axes, row: int, text: str, x: float | None) -> None:
+    """Write a text in a row below the axis: at a position, or left of the axis."""
     axes.annotate(
-        "\n".join(["", *titles]),
-        xy=(0.0, 0.0),
-        xycoords="axes fraction",
-        xytext=(-12.0, -6.0),
+        text,
+        xy=(0.0 if x is None else x, 0.0),
+        xycoords=axes.transAxes if x is None else axes.get_xaxis_transform(),
+        xytext=(-12.0 if x is None else 0.0, -FIRST_LINE - LINE * row),
         textcoords="offset points",
-        ha="right",
+        ha="right" if x is None else "center",
         va="top",
         fontsize=7.5,
-        linespacing=1.2,
+        annotation_clip=False,
     )
 
 

@@ -12,8 +12,10 @@ from multicentre.reports.tables import PageTable
 
 Cell = str | float | None
 LIMITS = ("lower", "upper")
+# A title such as "Table 1", which the report's own number repeats.
+_IS_NUMBERED = re.compile(r"Table \d+")
 # Texts that a method made of numbers: counts, percentages, intervals, suppressed cells.
-_NUMBERS = re.compile(r"[\s\d.,<≥()\[\]%†±–−-]*|not reached|[\d.\s−-]+\(.* to .*\)")
+_NUMBERS = re.compile(r"[\s\d.,<≥()\[\]%†±–−-]*|not reached|[\d.,\s−-]+\(.* to .*\)")
 
 
 def method_table(table: Table) -> PageTable:
@@ -29,7 +31,8 @@ def method_table(table: Table) -> PageTable:
     numeric = frozenset(
         shown for shown, column in enumerate(columns) if shown and any(column) and all(map(_is_numeric, column))
     )
-    return PageTable(f"{table.title}. {table.caption}", names, rows, numeric)
+    caption = table.caption if _IS_NUMBERED.fullmatch(table.title) else f"{table.title}. {table.caption}"
+    return PageTable(caption, names, rows, numeric)
 
 
 def _first_places(names: Sequence[str]) -> list[int]:

@@ -27,10 +27,9 @@ def methods_paragraph(contents: RunContents) -> str:
     sentences = [f"We analysed {counted} of {len(names)} {kind} with {software}.", _PROTECTION[run.protection]]
     for analysis in contents.analyses:
         sentences.append(_method(analysis))
-        if analysis.run.missing:
-            sentences.append(analysis.run.missing)
-    promises = dict.fromkeys(analysis.run.privacy for analysis in contents.analyses if analysis.run.privacy)
-    return " ".join([*dict.fromkeys(sentences), *promises])
+        if analysis.entry.missing:
+            sentences.append(analysis.entry.missing)
+    return " ".join([*dict.fromkeys(sentences), *([run.privacy] if run.privacy else [])])
 
 
 def bibliography(contents: RunContents) -> str:
@@ -41,16 +40,16 @@ def bibliography(contents: RunContents) -> str:
 
 
 def _method(analysis: Analysis) -> str:
-    method = analysis.entry.method or analysis.run.method
+    method = analysis.entry.method
     sentence = method_sentence(method, _parameters(analysis), _references(analysis))
     return f"{analysis.entry.title}: {sentence}" if analysis.entry.title else sentence
 
 
 def _parameters(analysis: Analysis) -> Mapping[str, Any]:
     """Return the parameters that the study sets, without lists and tables too long for a sentence."""
-    parameters = value_without_folders(analysis.study.get("parameters", {}))
+    parameters: Mapping[str, Any] = value_without_folders(analysis.parameters)
     return {name: value for name, value in parameters.items() if len(str(value)) <= 60}
 
 
 def _references(analysis: Analysis) -> list[Reference]:
-    return references_of(analysis.entry.method or analysis.run.method)
+    return references_of(analysis.entry.method)

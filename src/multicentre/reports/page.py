@@ -14,7 +14,7 @@ from multicentre.errors import describe_reasons
 from multicentre.reports import formats, methods_text, tables
 from multicentre.reports.analysis_view import AnalysisView, view_analysis
 from multicentre.reports.machine_paths import toml_without_folders, value_without_folders, without_folders
-from multicentre.reports.run_contents import RunContents, RunMetadata, Site, read_run
+from multicentre.reports.run_contents import Card, RunContents, RunMetadata, Site, read_run
 
 PAGE = "report.html"
 
@@ -84,10 +84,10 @@ def render_report(folder: Path) -> str:
 
 
 def _context(contents: RunContents) -> dict[str, Any]:
-    run = contents.run
+    run, disclosure = contents.run, contents.disclosure
     names = (f"figure{number}" for number in count(1))
     views = [
-        view_analysis(analysis, number, names, run.min_patients)
+        view_analysis(analysis, contents.study, number, names)
         for number, analysis in enumerate(contents.analyses, start=1)
     ]
     main, annex = _outline(views)
@@ -103,7 +103,13 @@ def _context(contents: RunContents) -> dict[str, Any]:
         "headings": {heading.anchor: heading for heading in (*main, *annex)},
         "fitted_sites": _fitted_sites(run),
         "patients": _count_patients(run),
-        "card": next((view.disclosed.card for view in views if view.disclosed is not None), None),
+        "card": Card.model_validate(value_without_folders(disclosure.card.model_dump())),
+        "card_table": tables.card_table(disclosure),
+        "letter_table": tables.letter_table(disclosure),
+        "leaving_table": tables.leaving_table(disclosure, run.min_patients),
+        "released_table": tables.released_table(disclosure, run.min_patients),
+        "refused_table": tables.refused_table(disclosure),
+        "ledger_table": tables.ledger_table(disclosure),
         "study_text": toml_without_folders(contents.study_text),
         "study_table": tables.study_table(value_without_folders(contents.study), vertical=run.vertical),
         "site_table": tables.site_table(run),

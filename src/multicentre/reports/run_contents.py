@@ -57,7 +57,7 @@ class Headline(BaseModel):
 
 
 class AnalysisEntry(BaseModel):
-    """One of the analyses of a study, as ``run.json`` lists it."""
+    """One of the analyses of a study, as ``run.json`` lists it; a run of a single analysis is its only entry."""
 
     name: str
     title: str = ""
@@ -65,7 +65,11 @@ class AnalysisEntry(BaseModel):
     method: str = ""
     folder: str = ""
     status: str = "finished"
+    message: str = ""
     answer: str = ""
+    rounds: int = 0
+    missing: str = ""
+    headline: list[Headline] = []
 
 
 class RunMetadata(BaseModel):
@@ -79,7 +83,6 @@ class RunMetadata(BaseModel):
     study: str
     method: str = ""
     description: str = ""
-    question: str = ""
     answer: str = ""
     analyses: list[AnalysisEntry] = []
     status: Literal["running", "finished", "interrupted", "failed"]
@@ -221,9 +224,7 @@ class Analysis:
     """Content of one analysis, which is the whole run if a study has one. Parts are None when their file is absent."""
 
     entry: AnalysisEntry
-    run: RunMetadata
-    study: Mapping[str, Any]
-    disclosure: Disclosure | None
+    parameters: Mapping[str, Any]
     history: Mapping[str, list[float]] | None
     comparison: Comparison | None
     figures: list[Figure] | None
@@ -237,6 +238,7 @@ class RunContents:
     study: Mapping[str, Any]
     run: RunMetadata
     environment: Environment
+    disclosure: Disclosure
     analyses: list[Analysis]
     digests: Mapping[str, str]
 
@@ -256,48 +258,42 @@ def read_run(folder: Path) -> RunContents:
             hint="Name a folder that `multicentre run` has written.",
         )
     _check_ended(folder)
-    run = _optional(folder / "run.json", lambda path: _model(path, RunMetadata))
-    for name in NEEDED[:-1] if run is not None and run.analyses else NEEDED:
+    for name in NEEDED:
         if not (folder / name).is_file():
             raise ConfigurationError(
                 f"the run folder must contain {name}; it is missing", where=str(folder), hint=_RERUN
             )
-    metadata = _model(folder / "run.json", RunMetadata)
+    run = _model(folder / "run.json", RunMetadata)
     study = _parse(folder / "study.toml", tomllib.loads)
     return RunContents(
         study_text=_text(folder / "study.toml"),
         study=study,
-        run=metadata,
+        run=run,
         environment=_model(folder / "environment.json", Environment),
-        analyses=_analyses(folder, metadata, study),
-        digests={name: _digest(folder / name) for name in _files(folder, metadata)},
+        disclosure=_model(folder / "disclosure.json", Disclosure),
+        analyses=_analyses(folder, run, study),
+        digests={name: _digest(folder / name) for name in _files(folder, run)},
     )
 
 
 def _analyses(folder: Path, run: RunMetadata, study: Mapping[str, Any]) -> list[Analysis]:
     """Return the analyses of a run; the run as a whole is its only analysis if it lists none."""
     if not run.analyses:
-        entry = AnalysisEntry(
-            name=run.method,
-            question=run.question or run.description,
-            method=run.method,
-            status=run.status,
-            answer=run.answer,
-        )
-        return [_read_analysis(folder, entry, run, study)]
-    analyses = []
-    for entry in run.analyses:
-        place = _place(folder, entry)
-        of_entry = _optional(place / "run.json", lambda path: _joined(folder / "run.json", path))
-        its_study = _optional(place / "study.toml", lambda path: _parse(path, tomllib.loads))
-        analyses.append(_read_analysis(place, entry, of_entry or run, its_study or study))
-    return analyses
+        whole = run.model_dump(include={"method", "status", "message", "answer", "rounds", "missing", "headline"})
+        entry = AnalysisEntry(name=run.method, question=run.description, **whole)
+        return [_read_analysis(folder, entry, study.get("parameters", {}))]
+    parameters = {block.get("name"): block.get("parameters", {}) for block in study.get("analysis", [])}
+    return [_read_analysis(_place(folder, entry), entry, parameters.get(entry.name, {})) for entry in run.analyses]
 
 
-def _joined(whole: Path, part: Path) -> RunMetadata:
-    """Return the metadata of an analysis: those of its file, and those of the run where its file has none."""
-    entries = {**_parse(whole, json.loads), **_parse(part, json.loads), "analyses": []}
-    return TypeAdapter(RunMetadata).validate_python(entries)
+def _read_analysis(place: Path, entry: AnalysisEntry, parameters: Mapping[str, Any]) -> Analysis:
+    return Analysis(
+        entry=entry,
+        parameters=parameters,
+        history=_optional(place / "history.csv", _history),
+        comparison=_optional(place / "comparison.json", lambda path: _model(path, Comparison)),
+        figures=_optional(place / "figures.json", _figures),
+    )
 
 
 def _place(folder: Path, entry: AnalysisEntry) -> Path:
@@ -310,18 +306,6 @@ def _place(folder: Path, entry: AnalysisEntry) -> Path:
             hint=_RERUN,
         )
     return place
-
-
-def _read_analysis(place: Path, entry: AnalysisEntry, run: RunMetadata, study: Mapping[str, Any]) -> Analysis:
-    return Analysis(
-        entry=entry,
-        run=run,
-        study=study,
-        disclosure=_optional(place / "disclosure.json", lambda path: _model(path, Disclosure)),
-        history=_optional(place / "history.csv", _history),
-        comparison=_optional(place / "comparison.json", lambda path: _model(path, Comparison)),
-        figures=_optional(place / "figures.json", _figures),
-    )
 
 
 def _files(folder: Path, run: RunMetadata) -> list[str]:

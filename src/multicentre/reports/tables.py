@@ -59,8 +59,9 @@ class PageTable:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the table becomes cards on a telephone: more than three columns, or long texts."""
-        return len(self.columns) > 3 or any(len(text) > LONG_CELL for row in self.rows for text in row[1:])
+        """Whether the table becomes cards on a telephone: more than three columns, or three with long texts."""
+        has_long_texts = any(len(text) > LONG_CELL for row in self.rows for text in row[1:])
+        return len(self.columns) > 3 or (len(self.columns) == 3 and has_long_texts)
 
     @property
     def classes(self) -> str:
@@ -269,6 +270,9 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterable[list[str]]:
     for key, value in section.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(block, Mapping) for block in value):
+            for number, block in enumerate(value, start=1):
+                yield from _flat(block, f"{prefix}{key}.{block.get('name', number)}.")
         else:
             yield [f"{prefix}{key}", _plain(value)]
 

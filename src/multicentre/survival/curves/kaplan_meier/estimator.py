@@ -18,7 +18,7 @@ from multicentre.estimator.figures import Curves as Drawn
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.figures import Table as FigureTable
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
-from multicentre.estimator.presentation import interval_text
+from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.estimator.site_estimates import SiteEstimates
 from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, IntervalScale
@@ -64,7 +64,7 @@ def show_curves(curves: Curves, unit: str, group: str | None) -> list[Figure]:
     figure = Drawn(
         "Survival (Kaplan-Meier)",
         f"Share of the patients without the event, over all sites, with {100 * curves.confidence_level:g} % intervals; "
-        f"drawn while at least {LEAST_SHOWN} patients are at risk, up to {curves.horizon:g} {unit}".rstrip()
+        f"drawn while at least {LEAST_SHOWN} patients are at risk, up to {number_text(curves.horizon)} {unit}".rstrip()
         + ". Numbers at risk are given below.",
         "model",
         time_label(unit),
@@ -94,7 +94,7 @@ def _summary(curves: Curves, unit: str, group: str | None) -> FigureTable:
     return FigureTable(
         "Survival by group",
         f"Over all sites, in {unit or 'the unit of the data'}, with {100 * curves.confidence_level:g} % intervals. "
-        f"The restricted mean is the mean time survived up to {curves.horizon:g}; "
+        f"The restricted mean is the mean time survived up to {number_text(curves.horizon)}; "
         "follow-up is by the reverse Kaplan-Meier estimate.",
         "model",
         ["group", "patients", "events", "median", "restricted mean", "median follow-up"],
@@ -107,7 +107,7 @@ def _with_interval(estimate: Estimate) -> str:
 
 
 def _number(value: float) -> str:
-    return "not reached" if np.isnan(value) else f"{value:.3g}"
+    return "not reached" if np.isnan(value) else number_text(value)
 
 
 class KaplanMeierSite(TablePart):
@@ -326,6 +326,11 @@ class KaplanMeier(TableEstimator):
     def answer(self) -> str:
         """Return the median survival of each group with its interval; survival at the horizon if it is not reached."""
         check_is_fitted(self, "table_")
+        medians = [self.median_[name] for name in self.groups_]
+        if len(medians) > 2 and all(np.isfinite([one.value, one.lower, one.upper]).all() for one in medians):
+            listed = "; ".join(f"{name} {_with_interval(self.median_[name])}" for name in self.groups_)
+            unit = f" in {self.agreed_.unit}" if self.agreed_.unit else ""
+            return f"Median survival{unit} by {self.group}, with {100 * self.confidence_level:g} % intervals: {listed}."
         return " ".join(self._answer_of(place, name) for place, name in enumerate(self.groups_))
 
     def _answer_of(self, place: int, name: str) -> str:
