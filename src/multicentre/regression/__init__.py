@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from multicentre.regression.estimator import FedGLM
     from multicentre.regression.mixed.estimator import FedGLMM, FedLinearMixedModel
     from multicentre.regression.named_models import FedLinearRegression, FedLogisticRegression, FedPoissonRegression
+    from multicentre.regression.path.estimator import FedGLMCV
 
 __all__ = [
     "FedGLM",
+    "FedGLMCV",
     "FedGLMM",
     "FedLinearMixedModel",
     "FedLinearRegression",
@@ -26,6 +28,7 @@ __all__ = [
 
 _MODULES = {
     "FedGLM": "estimator",
+    "FedGLMCV": "path.estimator",
     "FedGLMM": "mixed.estimator",
     "FedLinearMixedModel": "mixed.estimator",
     "FedLinearRegression": "named_models",

@@ -77,8 +77,12 @@ class FedGLM(HasFormula, HasSiteIntercepts):
         with outcomes of one class only, or with counts of 0 only, has no finite intercept; its patients do not
         influence the coefficients. Predictions use the mean intercept.
     alpha : float, default 0.0
-        Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised covariates is subtracted from minus
-        half the deviance. Above 0 there are no standard errors, because they would ignore the bias.
+        Penalty on the coefficients b of standardised covariates: the fit minimises half the deviance plus
+        ``alpha * ((1 - l1_ratio) / 2 * sum(b**2) + l1_ratio * sum(abs(b)))``. It is 1 / C of scikit-learn's
+        LogisticRegression, and n times the penalty of its ElasticNet and of R's glmnet. Above 0 there are no standard
+        errors, because they would ignore the bias.
+    l1_ratio : float, default 0.0
+        Share of the penalty on absolute coefficients: 0 for ridge, 1 for lasso, between them elastic net.
     errors : {"model", "HC0", "HC1", "cluster"}, default "model"
         Standard errors: from the information; by the sandwich estimator, without or with the factor n / (n - p); or by
         sums of scores within clusters, with the factor G / (G - 1) (n - 1) / (n - p) for G clusters.
@@ -145,6 +149,7 @@ class FedGLM(HasFormula, HasSiteIntercepts):
         "weight_type": OneOf("frequency", "probability"),
         "site_effects": (None, OneOf("fixed")),
         "alpha": Real(0),
+        "l1_ratio": Real(0, 1),
         "errors": OneOf("model", "HC0", "HC1", "cluster"),
         "cluster": _COLUMN,
         "missing": OneOf("complete", "indicator", "mean"),
@@ -164,6 +169,7 @@ class FedGLM(HasFormula, HasSiteIntercepts):
         weight_type: Literal["frequency", "probability"] = "frequency",
         site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
+        l1_ratio: float = 0.0,
         errors: Errors = "model",
         cluster: str | None = None,
         missing: RegressionMissing = "complete",
@@ -179,6 +185,7 @@ class FedGLM(HasFormula, HasSiteIntercepts):
         self.weight_type = weight_type
         self.site_effects = site_effects
         self.alpha = alpha
+        self.l1_ratio = l1_ratio
         self.errors = errors
         self.cluster = cluster
         self.missing = missing
@@ -247,9 +254,7 @@ class FedGLM(HasFormula, HasSiteIntercepts):
             site_intercepts=self.site_effects is not None,
         )
         agreed, self.missing_values_ = rounds.agree(session, model, self.missing, self._parsed)
-        masked = session.protection == "masked"
-        tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
-        plan = Plan(float(self.alpha), int(self.max_iter), tol, masked)
+        plan = self._plan(session, agreed)
         fit = rounds.fit_model(session, agreed, plan)
         intercepts, null = None, 0.0
         if self.site_effects:
@@ -264,6 +269,12 @@ class FedGLM(HasFormula, HasSiteIntercepts):
         self._infer(session, agreed, fit, intercepts)
         self.tests_ = self._tests(agreed)
         self._warn_of_fit(fit, agreed)
+
+    def _plan(self, session: Session, agreed: Agreed) -> Plan:
+        masked = session.protection == "masked"
+        tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
+        ridge, lasso = float(self.alpha) * (1.0 - self.l1_ratio), float(self.alpha) * self.l1_ratio / agreed.scale
+        return Plan(ridge, int(self.max_iter), tol, masked, lasso)
 
     def _set_fit(self, agreed: Agreed, fit: Fit, n_indicators: int) -> None:
         gaps, model = self.missing_values_, agreed.centre

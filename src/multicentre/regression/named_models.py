@@ -25,6 +25,7 @@ _SHARED = (
     "weight_type",
     "site_effects",
     "alpha",
+    "l1_ratio",
     "errors",
     "cluster",
     "missing",
@@ -47,7 +48,9 @@ class FedLinearRegression(FedGLM):
     site_effects : {"fixed"}, optional
         Intercepts of sites, see :class:`FedGLM`.
     alpha : float, default 0.0
-        Ridge penalty, see :class:`FedGLM`; above 0 there are no standard errors.
+        Penalty, see :class:`FedGLM`; above 0 there are no standard errors.
+    l1_ratio : float, default 0.0
+        Share of the penalty on absolute coefficients: 0 for ridge, 1 for lasso.
     errors : {"model", "HC0", "HC1", "cluster"}, default "model"
         Standard errors, see :class:`FedGLM`.
     cluster : str, optional
@@ -90,6 +93,7 @@ class FedLinearRegression(FedGLM):
         weight_type: Literal["frequency", "probability"] = "frequency",
         site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
+        l1_ratio: float = 0.0,
         errors: Errors = "model",
         cluster: str | None = None,
         missing: RegressionMissing = "complete",
@@ -102,6 +106,7 @@ class FedLinearRegression(FedGLM):
             weight_type=weight_type,
             site_effects=site_effects,
             alpha=alpha,
+            l1_ratio=l1_ratio,
             errors=errors,
             cluster=cluster,
             missing=missing,
@@ -140,7 +145,9 @@ class FedLogisticRegression(FedGLM):
     site_effects : {"fixed"}, optional
         Intercepts of sites, see :class:`FedGLM`.
     alpha : float, default 0.0
-        Ridge penalty, see :class:`FedGLM`; above 0 there are no standard errors.
+        Penalty, see :class:`FedGLM`; above 0 there are no standard errors.
+    l1_ratio : float, default 0.0
+        Share of the penalty on absolute coefficients: 0 for ridge, 1 for lasso.
     errors : {"model", "HC0", "HC1", "cluster"}, default "model"
         Standard errors, see :class:`FedGLM`.
     cluster : str, optional
@@ -189,6 +196,7 @@ class FedLogisticRegression(FedGLM):
         weight_type: Literal["frequency", "probability"] = "frequency",
         site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
+        l1_ratio: float = 0.0,
         errors: Errors = "model",
         cluster: str | None = None,
         missing: RegressionMissing = "complete",
@@ -202,6 +210,7 @@ class FedLogisticRegression(FedGLM):
             weight_type=weight_type,
             site_effects=site_effects,
             alpha=alpha,
+            l1_ratio=l1_ratio,
             errors=errors,
             cluster=cluster,
             missing=missing,
@@ -265,7 +274,9 @@ class FedPoissonRegression(FedGLM):
     site_effects : {"fixed"}, optional
         Intercepts of sites, see :class:`FedGLM`.
     alpha : float, default 0.0
-        Ridge penalty, see :class:`FedGLM`; above 0 there are no standard errors.
+        Penalty, see :class:`FedGLM`; above 0 there are no standard errors.
+    l1_ratio : float, default 0.0
+        Share of the penalty on absolute coefficients: 0 for ridge, 1 for lasso.
     errors : {"model", "HC0", "HC1", "cluster"}, default "model"
         Standard errors, see :class:`FedGLM`.
     cluster : str, optional
@@ -305,6 +316,7 @@ class FedPoissonRegression(FedGLM):
         weight_type: Literal["frequency", "probability"] = "frequency",
         site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
+        l1_ratio: float = 0.0,
         errors: Errors = "model",
         cluster: str | None = None,
         missing: RegressionMissing = "complete",
@@ -318,6 +330,7 @@ class FedPoissonRegression(FedGLM):
             weight_type=weight_type,
             site_effects=site_effects,
             alpha=alpha,
+            l1_ratio=l1_ratio,
             errors=errors,
             cluster=cluster,
             missing=missing,

@@ -17,6 +17,9 @@ One round consists of:
 3. The coordinator adds up the sites' values. If the penalised deviance rose, the step is halved. Otherwise, and after
    the loss of a site, the coefficients are accepted and the next step is computed.
 
+With a lasso penalty, the step minimises the quadratic approximation with the penalty
+(:mod:`multicentre.regression.penalty`).
+
 The rounds stop when all entries of a new step are below ``tol``, or when the information at the end of the step follows
 from earlier rounds with such an error (``curvature.py``). This last step is taken. With an offset, the same rounds also
 fit a model with an intercept only, which the tests compare the fit with.
@@ -50,6 +53,7 @@ from multicentre.regression.maths import (
     predictor_of,
     start_coefficients,
 )
+from multicentre.regression.penalty import minimise_penalised
 from multicentre.regression.site import STEEPEST, RegressionSite
 
 Floats = NDArray[np.float64]
@@ -73,12 +77,18 @@ MOST_STORED = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """Parameters of the estimator that the rounds use."""
+    """Parameters of the estimator that the rounds use; penalties are of coefficients on the scale of the rounds."""
 
     alpha: float
     max_iter: int
     tol: float
     masked: bool
+    lasso: float = 0.0
+
+    @property
+    def is_penalised(self) -> bool:
+        """Whether there is a penalty."""
+        return self.alpha > 0 or self.lasso > 0
 
 
 @dataclass(frozen=True)
@@ -220,10 +230,10 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = Fals
     for _ in rounds:
         before = rounds.state
         tried = before.coefficients + before.share * before.step
-        sums = session.sum(RegressionSite.sum_derivatives, agreed.at(np.clip(tried, -STEEPEST, STEEPEST)))
-        if not (plan.alpha or np.isfinite(before.objective)):
+        sums = session.sum(_part_of(session).sum_derivatives, agreed.at(np.clip(tried, -STEEPEST, STEEPEST)))
+        if not (plan.is_penalised or np.isfinite(before.objective)):
             _check_independent(sums.information, agreed, DEPENDENT_MASKED if plan.masked else DEPENDENT, free)
-        rounds.state = reached = _climb(before, tried, sums, plan.alpha, free)
+        rounds.state = reached = _climb(before, tried, sums, plan, free)
         change = float(np.abs(reached.step).max())
         rounds.record(deviance=sums.deviance, change=change, share=before.share)
         if reached.share == 1.0:
@@ -267,25 +277,29 @@ def _look_ahead(
     statistic, from which a dispersion is computed, would change with the step.
     """
     canonical = (model.family, model.link) in (("binomial", "logit"), ("poisson", "log"))
-    if not canonical or plan.alpha or not free.all() or float(np.abs(reached.step).max()) > SHORT_STEP:
+    if not canonical or plan.is_penalised or not free.all() or float(np.abs(reached.step).max()) > SHORT_STEP:
         return None
     ahead = extrapolate_information(reached.information, reached.step, reached.steps, reached.changes)
     return replace(reached, information=ahead.information) if ahead.error < SAFE_SHARE * plan.tol else None
 
 
 def _climb(
-    before: messages.Ascent, tried: Floats, sums: messages.Sums, alpha: float, free: NDArray[np.bool_]
+    before: messages.Ascent, tried: Floats, sums: messages.Sums, plan: Plan, free: NDArray[np.bool_]
 ) -> messages.Ascent:
     """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it."""
-    penalty = np.where(np.arange(len(tried)) > 0, alpha, 0.0)
+    penalty = np.where(np.arange(len(tried)) > 0, plan.alpha, 0.0)
     objective = -0.5 * sums.deviance - 0.5 * float(penalty @ np.square(tried))
+    objective -= plan.lasso * float(np.abs(tried[1:]).sum())
     slack = NOISE * (1.0 + abs(objective))
     if sums.n_patients == before.n_patients and objective < before.objective - slack:
         return replace(before, share=before.share / 2.0)
     gradient = (sums.gradient - penalty * tried)[free]
     information = (sums.information + np.diag(penalty))[np.ix_(free, free)]
     step = np.zeros_like(tried)
-    step[free] = np.linalg.lstsq(information, gradient, rcond=None)[0]
+    if plan.lasso and free[1:].all():
+        step = _lasso_step(sums, tried, plan, has_intercept=bool(free[0]))
+    else:
+        step[free] = np.linalg.lstsq(information, gradient, rcond=None)[0]
     steps, changes = before.steps, before.changes
     if sums.n_patients == before.n_patients:
         steps = np.concatenate([steps, (tried - before.coefficients)[None]])[-MOST_STORED:]
@@ -305,6 +319,15 @@ def _climb(
         steps,
         changes,
     )
+
+
+def _lasso_step(sums: messages.Sums, tried: Floats, plan: Plan, *, has_intercept: bool) -> Floats:
+    """Return the step to the minimum of the quadratic approximation with the penalties."""
+    linear = sums.gradient + sums.information @ tried
+    ridge, lasso = np.array([plan.alpha]), np.array([plan.lasso])
+    start = tried[None]
+    best = minimise_penalised(sums.information[None], linear[None], ridge, lasso, start, has_intercept=has_intercept)
+    return np.asarray(best[0] - tried, dtype=np.float64)
 
 
 def _check_independent(information: Floats, agreed: Agreed, tol: float, free: NDArray[np.bool_]) -> None:

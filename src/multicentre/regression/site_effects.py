@@ -8,7 +8,7 @@ The intercept of a single site leaves only on request of :meth:`HasSiteIntercept
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +59,8 @@ def sum_intercepts(session: Session, agreed: Agreed, fit: Fit) -> messages.Inter
 
 def deviance_without_covariates(session: Session, agreed: Agreed) -> float:
     """Return the deviance of a model with intercepts of sites only, on the scale of the rounds."""
-    at = agreed.at(np.zeros(len(agreed.covariates) + 1))
-    return session.once("null", messages.Sums, lambda: session.sum(RegressionSite.sum_derivatives, at)).deviance
+    at, part = agreed.at(np.zeros(len(agreed.covariates) + 1)), cast(type[RegressionSite], session.part)
+    return session.once("null", messages.Sums, lambda: session.sum(part.sum_derivatives, at)).deviance
 
 
 def inverse_of(information: Floats, *, site_intercepts: bool) -> Floats:

@@ -1,0 +1,114 @@
+"""Penalised fits and paths are those of scikit-learn and of R's glmnet on the pooled patients."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import ElasticNet, LassoCV, LogisticRegression
+
+import multicentre as mc
+from multicentre.regression import FedGLM, FedGLMCV
+from multicentre.regression.path.folds import divide
+from oracles.penalty_values import LAMBDAS, N_PATIENTS, SHARES, draw
+
+# Written by tests/oracles/penalty_values.py, which names the versions.
+FROZEN = json.loads(Path(__file__).with_name("penalty_values.json").read_text())
+X, OUTCOMES = draw()
+SPREAD = X.std(axis=0)
+SCALED = (X - X.mean(axis=0)) / SPREAD
+OPEN = mc.Policy(min_patients=0)
+
+
+def sites_of(family, n_sites=3):
+    kind = {} if family == "binomial" else {"outcome": "number"}
+    data = mc.data.TableData(X, OUTCOMES[family], **kind)
+    return {f"s{i}": data.take(np.arange(i, N_PATIENTS, n_sites)) for i in range(n_sites)}
+
+
+def fitted(model, *, n_sites=3, secure=False):
+    return model.fit(mc.Federation.in_process(sites_of(model.family, n_sites), policy=OPEN, secure_sum=secure))
+
+
+def values(model):
+    return np.concatenate([[model.intercept_], model.coef_])
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+def test_fits_equal_glmnet(family, share):
+    """A penalty is the number of patients times glmnet's lambda."""
+    alphas = [N_PATIENTS * value for value in LAMBDAS]
+    expected = np.array(FROZEN[f"{family} {share:g}"])
+    path = fitted(FedGLMCV(family, l1_ratio=share, alphas=alphas))
+    assert np.column_stack([path.intercept_path_, path.coef_path_]) == pytest.approx(expected, rel=1e-6, abs=1e-7)
+    assert ((path.coef_path_ == 0) == (expected[:, 1:] == 0)).all()
+    one = fitted(FedGLM(family, alpha=alphas[1], l1_ratio=share, tol=1e-10))
+    assert values(one) == pytest.approx(expected[1], rel=1e-6, abs=1e-7)
+    assert np.isnan(one.standard_errors_).all()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_a_gaussian_fit_equals_scikit_learn(share):
+    model = fitted(FedGLM(alpha=60.0, l1_ratio=share))
+    expected = ElasticNet(alpha=60.0 / N_PATIENTS, l1_ratio=share, tol=1e-14).fit(SCALED, OUTCOMES["gaussian"])
+    assert model.coef_ * SPREAD == pytest.approx(expected.coef_, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+def test_a_logistic_fit_equals_scikit_learn(secure):
+    expected = LogisticRegression(C=1 / 12.0, l1_ratio=0.6, solver="saga", tol=1e-12, max_iter=100_000)
+    expected.fit(SCALED, OUTCOMES["binomial"])
+    model = fitted(FedGLM("binomial", alpha=12.0, l1_ratio=0.6), secure=secure, n_sites=8)
+    assert model.coef_ * SPREAD == pytest.approx(expected.coef_[0], rel=1e-6, abs=1e-9)
+
+
+def folds_of(sites, n_folds, seed):
+    """Return the fold of each patient, as the sites divide them."""
+    parts = []
+    for data in sites.values():
+        strata = data.y if data.outcome == "class" else np.zeros(len(data), dtype=np.int64)
+        key = sha256(f"{data.digest()}:{n_folds}:{seed}".encode()).digest()
+        parts.append(divide(n_folds, strata, None, key))
+    return np.concatenate(parts), np.concatenate([np.arange(i, N_PATIENTS, len(sites)) for i in range(len(sites))])
+
+
+def test_the_choice_of_a_gaussian_penalty_is_that_of_scikit_learn():
+    model = fitted(FedGLMCV(cv=4, seed=3))
+    folds, rows = folds_of(sites_of("gaussian"), 4, 3)
+    splits = [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(4)]
+    expected = LassoCV(alphas=model.alphas_ / N_PATIENTS, cv=splits, tol=1e-12, max_iter=100_000)
+    expected.fit(SCALED[rows], OUTCOMES["gaussian"][rows])
+    assert model.fold_deviance_ == pytest.approx(expected.mse_path_, rel=1e-8)
+    assert model.alpha_ / N_PATIENTS == pytest.approx(expected.alpha_, rel=1e-12)
+    assert model.coef_ * SPREAD == pytest.approx(expected.coef_, rel=1e-7, abs=1e-10)
+    grid = LassoCV(alphas=100, cv=splits).fit(SCALED[rows], OUTCOMES["gaussian"][rows]).alphas_
+    assert model.alphas_ / N_PATIENTS == pytest.approx(grid, rel=1e-10)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+def test_deviances_of_logistic_folds_are_those_of_scikit_learn(secure):
+    model = fitted(FedGLMCV("binomial", alphas=[40.0, 8.0, 1.0], l1_ratio=0.5, cv=3, rule="1se"), secure=secure)
+    folds, rows = folds_of(sites_of("binomial"), 3, 0)
+    columns, outcome = SCALED[rows], OUTCOMES["binomial"][rows]
+    for place, alpha in enumerate([40.0, 8.0, 1.0]):
+        for fold in range(3):
+            inside = folds != fold
+            other = LogisticRegression(
+                C=1 / (alpha * inside.mean()), l1_ratio=0.5, solver="saga", tol=1e-12, max_iter=100_000
+            ).fit(columns[inside], outcome[inside])
+            shares = other.predict_proba(columns[~inside])[np.arange((~inside).sum()), outcome[~inside]]
+            assert model.fold_deviance_[place, fold] == pytest.approx(-2 * np.log(shares).mean(), rel=1e-6)
+    sizes = np.bincount(folds)
+    mean = model.fold_deviance_ @ sizes / N_PATIENTS
+    error = np.sqrt(np.square(model.fold_deviance_ - mean[:, None]) @ sizes / N_PATIENTS / 2)
+    best = int(np.argmin(mean))
+    within = [40.0, 8.0, 1.0][int(np.argmax(mean <= mean[best] + error[best]))]
+    assert (model.alpha_1se_, model.alpha_) == (within, within)
+
+
+def test_a_path_of_many_penalties_needs_few_calls():
+    model = fitted(FedGLMCV("binomial", alphas=20))
+    assert len(model.alphas_) == 20
+    assert sum(model.session.traffic.calls.values()) <= 16
