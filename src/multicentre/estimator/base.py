@@ -172,6 +172,11 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
         """Return the noise of every release of a fit with these parameters; None without differential privacy."""
         return None
 
+    @property
+    def models_sites(self) -> bool:
+        """True if the model has strata or effects of sites, so that a fit of pooled rows needs the site of each row."""
+        return getattr(self, "site_effects", None) is not None
+
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         return frozenset(self.site_part.steps())

@@ -70,6 +70,9 @@ def compare(
 
     Notes
     -----
+    The pooled fit is of the same model: if the model has strata or effects of sites, the pooled rows keep their site,
+    and are fitted without masks and without a minimum of patients.
+
     A failed fit, such as that of a site with too few patients, is noted with its reason. Disclosure rules do not apply
     to a site's own analysis, so no minimum number of patients is required here. Metrics that classify groups are
     trained for every fit on the training patients of all sites, so that only the models are compared; single sites
@@ -102,7 +105,7 @@ def compare(
         return {}
 
     federated = assess("federated", train)
-    pooled = assess("pooled", {"pooled": exam.training})
+    pooled = assess("pooled", train if estimator.models_sites else {"pooled": exam.training})
     alone = {}
     for name, data in train.items():
         metrics = assess(name, {name: data})

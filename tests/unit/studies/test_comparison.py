@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 
 from multicentre.data import MultiViewData
 from multicentre.data.concatenate import concatenate
+from multicentre.data.survival import SurvivalData
+from multicentre.datasets import simulate_survival
 from multicentre.errors import DataError, SchemaMismatch
 from multicentre.studies.comparison import compare, split_rows
 from multicentre.studies.site_data import SiteData
+from multicentre.survival import FedCox
 from support.studies_toy import FedViewMeans
 
 
@@ -70,6 +73,19 @@ def test_site_that_fits_fewer_columns_keeps_figures_of_single_views():
     assert found.site_alone["lyon"].keys() == {"error", "error/a", "undescribed"}
     assert found.site_alone["oslo"].keys() == {"error/a"}
     assert found.notes == {"oslo": "lacks b, so metrics over all views are left out"}
+
+
+@pytest.mark.parametrize("times", ["stratified", "exact"])
+def test_the_pooled_fit_is_of_the_same_model(times):
+    shifted = {"lyon": 1.0, "oslo": 3.0, "turin": 5.0}
+    sites = {}
+    for seed, (name, unit) in enumerate(shifted.items()):
+        data = simulate_survival(150, 2, seed)
+        sites[name] = SiteData(SurvivalData(data.X + unit, data.time / unit, data.event), None)
+    cox = FedCox(times)
+    found = compare(cox, sites)
+    assert cox.models_sites == (times == "stratified")
+    assert found.pooled == pytest.approx(found.federated, rel=1e-6)
 
 
 def test_nobody_to_hold_out():

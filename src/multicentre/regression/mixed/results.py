@@ -163,6 +163,11 @@ class MixedResults(HandlesMissing, FederatedEstimator):
         """Names of the effects that differ between sites."""
         return (INTERCEPT, *self.slopes)
 
+    @property
+    def models_sites(self) -> bool:
+        """True: sites have random effects."""
+        return True
+
     def to_frame(self) -> pd.DataFrame:
         """Return a row for the intercept and each covariate, as :meth:`FedGLM.to_frame`."""
         import pandas as pd

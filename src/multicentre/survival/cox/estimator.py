@@ -260,6 +260,11 @@ class FedCox(CoxResults):
         self.max_iter = max_iter
         self.tol = tol
 
+    @property
+    def models_sites(self) -> bool:
+        """True if each site is a stratum."""
+        return self.times == "stratified"
+
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         steps = set(_STEPS[self.times])
