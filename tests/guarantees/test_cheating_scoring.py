@@ -13,6 +13,8 @@ from multicentre.errors import ConfigurationError, DisclosureRefused, MessageErr
 from multicentre.validation.scoring import numbers as of_numbers
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.classes import site as of_classes
+from multicentre.validation.scoring.classes.curves import join_small
+from multicentre.validation.scoring.classes.profiles import MOST_LINES, LinesRequest, ProfileRequest, Subgroups
 from multicentre.validation.scoring.events import EventPart
 from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, Judged, ScoreNames, judge
 from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, table_model
@@ -195,7 +197,66 @@ def test_models_of_other_data_are_refused():
 def test_every_step_of_scoring_is_summed_but_the_own_scores_and_the_model():
     for part in (TableClassPart, TableNumberPart, RowPart, EventPart):
         alone = {name for name, step in part.steps().items() if not step.summed}
-        assert alone == {"judge", "score_own"}
+        assert alone - {"name_subgroups"} == {"judge", "score_own"}
+
+
+def no_subgroups():
+    return {"column": "", "cuts": np.zeros(0), "chosen": np.zeros(0, dtype=np.int64)}
+
+
+def test_a_site_answers_few_intercepts_and_slopes():
+    data = table()
+    part = part_of(data, model_of(data), masked=True)
+    for place in range(MOST_LINES):
+        part.sum_lines(LinesRequest(**no_subgroups(), lines=np.full((2, 1, 2), place / 8)))
+    part.sum_lines(LinesRequest(**no_subgroups(), lines=np.zeros((2, 1, 2))))  # the first request once more
+    with pytest.raises(ConfigurationError, match="at most 25 intercepts and slopes"):
+        part.sum_lines(LinesRequest(**no_subgroups(), lines=np.full((2, 1, 2), 9.0)))
+
+
+def test_other_subgroups_of_the_same_records_are_refused():
+    """The difference of two limits between intervals would be the records between them."""
+    data = table()
+    part = part_of(data, model_of(data), masked=True)
+    part.count_subgroups(Subgroups("x1", np.array([0.0])))
+    with pytest.raises(ConfigurationError, match="must be identical"):
+        part.count_subgroups(Subgroups("x1", np.array([0.001])))
+    request = {**no_subgroups(), "column": "x1", "chosen": np.array([0])}
+    part.count_profile(ProfileRequest(**{**request, "cuts": np.array([0.0])}, edges=np.array([0.0])))
+    with pytest.raises(ConfigurationError, match="must be identical"):
+        part.count_profile(ProfileRequest(**{**request, "cuts": np.array([0.001])}, edges=np.array([0.0])))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"chosen": np.array([0, 0])}, {"chosen": np.array([5])}, {"chosen": np.array([-1])}, {"edges": np.zeros(2)}],
+    ids=["twice", "unknown", "negative", "edges"],
+)
+def test_subgroups_and_bins_that_do_not_fit_are_refused(change):
+    data = table()
+    part = part_of(data, model_of(data), masked=True)
+    request = {**no_subgroups(), "column": "x1", "cuts": np.array([0.0]), "edges": np.array([0.0])}
+    with pytest.raises(MessageError):
+        part.count_profile(ProfileRequest(**{**request, **change}))
+
+
+def test_unmasked_profiles_and_lines_of_few_rest_on_so_few():
+    data = table(rare=True)
+    part = part_of(data, singling_out(model_of(table())))
+    profile = part.count_profile(ProfileRequest(**no_subgroups(), edges=np.array([0.0])))
+    derivatives = part.sum_lines(LinesRequest(**no_subgroups(), lines=np.zeros((2, 1, 2))))
+    subgroups = part.count_subgroups(Subgroups("x2", np.array([0.5])))
+    assert max(answer.patients for answer in (profile, derivatives, subgroups)) < LEAST
+
+
+def test_subgroups_with_few_records_in_all_are_never_requested():
+    """Every table of two groups: a group with few records of a class is withheld with the group that reveals it."""
+    for small in range(LEAST):
+        counts = np.array([[50.0, 30.0], [20.0, 12.0], [20.0, float(small)]])
+        shown, withheld = join_small(counts, LEAST)
+        assert 2 in withheld
+        hidden = counts[withheld].sum(axis=0)
+        assert len(shown) == 0 or hidden.min() >= LEAST or not hidden.any()
 
 
 def boxed(data, inside, outside, row=0, base=0.0):

@@ -18,6 +18,7 @@ KEYS = "keys and masks; no record is read"
 PUBLIC_GRID = "times are rounded up to public bins, values to a fixed step, and groups hold the policy's minimum"
 OWN_SCORE = "once per session; the threshold is the policy's; a forged model's exact score is in the threat model"
 SINGLE = "answers about single patients; only with the policy's `relations`"
+ONE_EFFECT = "once per session; a sum over the site's patients whose effective number is the policy's minimum"
 FIXED = "the request is empty or irrelevant; thresholds are constants or the policy's"
 
 JUDGED = {
@@ -47,7 +48,14 @@ JUDGED = {
         "DescribeSite.describe_site": "counts, means and deviations of declared columns and levels, without a "
         "threshold; each cell holds the policy's minimum",
     },
-    "regression/site.py": {"RegressionSite.describe": NAMES},
+    "regression/site.py": {
+        "RegressionSite.describe": NAMES,
+        "RegressionSite.tell_intercept": ONE_EFFECT,
+    },
+    "regression/mixed/site.py": {
+        "LinearMixedSite.tell_effects": ONE_EFFECT,
+        "GeneralizedMixedSite.tell_effects": ONE_EFFECT,
+    },
     "regression/categorical/site.py": {"CategoricalSite.describe": NAMES},
     "clustering/fedmsgl/site.py": {
         "RelationPart.describe": NAMES,
@@ -119,6 +127,10 @@ JUDGED = {
         "CoxSite.solve_surrogate": "at the site's own times, whatever the agreed ones; once per session",
         "CoxSite.fit_own": "at the site's own times, whatever the agreed ones; no threshold",
     },
+    "survival/mixed_cox/site.py": {
+        "MixedCoxSite.tell_effect": ONE_EFFECT,
+        "MixedCoxSite.tell_exact_effect": ONE_EFFECT,
+    },
     "survival/deep_surv/site.py": {"DeepSite.split": TAKES},
     "survival/surf/site.py": {
         "ForestSite.offer_trees": "the threshold is the policy's; neither agreed times nor wanted events decide",
@@ -141,6 +153,7 @@ JUDGED = {
         "FoldPart.send_digest": "hash of what the coordinator sent",
         "FoldPart.find_presence": "the threshold is the policy's; refused where parts that can be moved are small",
     },
+    "validation/scoring/classes/profiles.py": {"ClassEvaluationPart.name_subgroups": NAMES},
     "validation/scoring/judging.py": {"JudgingPart.judge": TAKES, "JudgingPart.score_own": OWN_SCORE},
     "validation/stratifier/site.py": {"StratifierSite.describe": NAMES, "StratifierSite.settle": TAKES},
 }

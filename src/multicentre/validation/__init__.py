@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from multicentre.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from multicentre.validation.classification.evaluation import evaluate_classifier
+    from multicentre.validation.classification.results import ClassifierEvaluation
     from multicentre.validation.cross_validation import CVResult, cross_val_score, cross_validate
     from multicentre.validation.fold_check import FoldCheck, check_interfold
     from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CVResult",
+    "ClassifierEvaluation",
     "CovariateFoldKFold",
     "FederatedGridSearchCV",
     "FederatedKFold",
@@ -34,6 +37,7 @@ __all__ = [
     "check_interfold",
     "cross_val_score",
     "cross_validate",
+    "evaluate_classifier",
     "leakage_report",
     "score",
     "suggest_stratifier",
@@ -50,6 +54,8 @@ _MODULES = {
     "CVResult": "cross_validation",
     "cross_val_score": "cross_validation",
     "cross_validate": "cross_validation",
+    "ClassifierEvaluation": "classification.results",
+    "evaluate_classifier": "classification.evaluation",
     "score": "scoring.scores",
     "FederatedGridSearchCV": "tuning",
     "leakage_report": "leakage",

@@ -6,7 +6,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -25,12 +25,15 @@ from multicentre.errors import (
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.validation.folds.plan import FoldPlan
 from multicentre.validation.folds.splitter import FoldSplitter
+from multicentre.validation.scoring.classes.site import ClassScores
 from multicentre.validation.scoring.scores import Evaluator, Scores, find_evaluator, names_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
+# Share of the rarest class below which accuracy says little.
+RARE = 0.2
 Scorer = Callable[[Any, Consortium], float]
 Scoring = str | Scorer | Sequence[str] | Mapping[str, str | Scorer] | None
 
@@ -47,6 +50,8 @@ class CVResult(dict[str, Any]):
     - ``privacy`` (privacy guarantee of the fit; None without noise);
     - ``site_refusals`` (reasons of sites that refuse to return scores) and ``left_out`` (sites without which the model
       was fitted because they refused, with reasons).
+
+    For classes, ``prevalence`` holds the share of the rarest class over all folds.
 
     Further keys are ``site_test_<score>`` (array of shape (folds, sites), NaN where a site refuses), ``sites`` (names
     of the sites), ``plans`` (fold plans) and ``communication`` (exchanges, and bytes to and from the sites).
@@ -97,6 +102,8 @@ class CVResult(dict[str, Any]):
     def __repr__(self) -> str:
         means = ", ".join(f"{name} {mean:.4f}" for name, mean in self.summary()["mean"].items())
         description = f"CVResult({len(self['fit_time'])} folds of {self['plans'][0].strategy}; {means})"
+        if "prevalence" in self:
+            description += f". The rarest class has {100 * self['prevalence']:.1f} % of the records"
         return f"{description}. {self.exclusions}" if self.exclusions else description
 
 
@@ -249,8 +256,10 @@ def cross_validate(
     cv : int, splitter or FoldPlan, default 5
         An integer is the number of folds of :class:`HashGroupKFold`, which keeps all records of an identifier together.
     scoring : str, callable, sequence of str, or mapping of str to str or callable, optional
-        Names of scores, greater is better; by default the usual ones of the estimator. A callable has the fitted model
-        and the federation of the held-out records as arguments and returns a number.
+        Names of scores, greater is better. By default the usual ones of the estimator, and for classes of which the
+        rarest has less than a fifth of the records also the area under the ROC curve, because the accuracy of a model
+        that never predicts it is high. A callable has the fitted model and the federation of the held-out records as
+        arguments and returns a number.
     allow_leakage : bool, default False
         Permit a strategy that may put records of one person into several folds, or an estimator with fitted models as
         parameters, which may have been fitted to the records of a fold.
@@ -299,12 +308,18 @@ def cross_validate(
         )
     before = _traffic(federation)
     plans = [splitter] if isinstance(splitter, FoldPlan) else splitter.plans(federation)
+    prevalence = _prevalence(plans[0])
+    if scoring is None and prevalence < RARE and isinstance(judge.evaluator, ClassScores):
+        judge = _judge(estimator, _scores_of_rare_classes(judge.evaluator, plans[0]))
+        terms = replace(terms, judge=judge)
     folds = [terms.run(plan, fold) for plan in plans for fold in range(plan.n_splits)]
     failures = [fold.failure for fold in folds if fold.failure is not None]
     if len(failures) == len(folds):
         raise failures[0]
     result = _result(folds, judge.names, federation.sites, error_score)
     result["plans"] = plans
+    if np.isfinite(prevalence):
+        result["prevalence"] = prevalence
     result["privacy"] = [getattr(fold.model, "privacy_", None) for fold in folds]
     result["communication"] = {name: value - before[name] for name, value in _traffic(federation).items()}
     if return_train_score:
@@ -387,6 +402,19 @@ def _judge(estimator: object, scoring: Scoring) -> _Judge:
     evaluator = find_evaluator(estimator)
     names_of(evaluator, list(score_names.values()))
     return _Judge(evaluator, score_names, callables)
+
+
+def _prevalence(plan: FoldPlan) -> float:
+    """Return the share of the rarest class; NaN if the records have no classes."""
+    totals = plan.class_table.sum(axis=0)
+    totals = totals[totals > 0]
+    return float(totals.min() / totals.sum()) if len(totals) > 1 else np.nan
+
+
+def _scores_of_rare_classes(evaluator: ClassScores, plan: FoldPlan) -> tuple[str, ...]:
+    """Return the usual scores after the area under the ROC curve."""
+    n_classes = int((plan.class_table.sum(axis=0) > 0).sum())
+    return tuple(dict.fromkeys(("roc_auc" if n_classes == 2 else "roc_auc_ovr", *evaluator.usual)))
 
 
 def _splitter(cv: object) -> FoldSplitter | FoldPlan:

@@ -532,3 +532,17 @@ def test_when_no_fold_can_be_fitted_that_is_an_error(monkeypatch):
 def test_what_is_no_argument_is_refused_in_words(terms, said):
     with federate() as federation, pytest.raises(ConfigurationError, match=said):
         cross_validate(boosted(n_iter_no_change=2), federation, cv=2, **terms)
+
+
+@pytest.mark.parametrize(("share", "scores"), [(0.1, ("roc_auc", "accuracy")), (0.5, ("accuracy",))])
+def test_rare_classes_are_scored_by_the_area_under_the_curve(share, scores):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 2))
+    y = (X[:, 0] > np.quantile(X[:, 0], 1 - share)).astype(int)
+    data = mc.data.TableData(X, y, [f"person-{row}" for row in range(900)])
+    sites = {name: data.take(np.arange(place, 900, 3)) for place, name in enumerate(["lyon", "oslo", "graz"])}
+    estimator = mc.boosting.FedXGBClassifier(2, max_depth=2)
+    result = cross_validate(estimator, mc.Federation.in_process(sites), cv=3, by_site=False)
+    assert result.scores == scores
+    assert result["prevalence"] == pytest.approx(share)
+    assert f"{100 * share:.1f} % of the records" in repr(result)

@@ -93,7 +93,7 @@ class JudgingPart(SitePart):
     @step(releases=Acknowledgement, when="once")
     def judge(self, request: Judged) -> Acknowledgement:
         """Store the model to score, once; nothing leaves the site."""
-        digest = _digest("judge", request)
+        digest = request_digest("judge", request)
         if self.state is None:
             self.read(request)
             self.state = Memory(request.kind, request.packed, requests=(digest,))
@@ -185,7 +185,7 @@ class JudgingPart(SitePart):
 
     def answer_once(self, name: str, request: Message) -> None:
         """Store the request of a step; raise if the step has answered a different request."""
-        digest = _digest(name, request)
+        digest = request_digest(name, request)
         earlier = self.memory.requests
         if any(other.partition(" ")[0] == name and other != digest for other in earlier):
             raise ConfigurationError(
@@ -306,7 +306,7 @@ def judge(
 ) -> T:
     """Send a model to every site, and return the result of `work` in the same session."""
     judged = Judged(kind, np.frombuffer(encode(model), dtype=np.uint8))
-    for attempt in federation.attempts(part, _digest("judge", judged)):
+    for attempt in federation.attempts(part, request_digest("judge", judged)):
         with attempt as opened:
             opened.once("judged", Nothing, partial(_hand_out, opened, part, judged))
             result = work(opened)
@@ -357,5 +357,12 @@ def _by_name(answer: OwnScores, names: Sequence[str]) -> dict[str, float]:
     return {name: value if is_reliable else float("nan") for name, value, is_reliable in rows}
 
 
-def _digest(name: str, request: Message) -> str:
+def request_digest(name: str, request: Message) -> str:
+    """Return the name of a step and the hash of a request, as a site remembers it.
+
+    Examples
+    --------
+    >>> request_digest("judge", Nothing()).partition(" ")[0]
+    'judge'
+    """
     return f"{name} {hashlib.sha256(encode(request)).hexdigest()}"

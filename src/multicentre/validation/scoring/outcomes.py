@@ -19,7 +19,8 @@ from multicentre.phenotyping.outcome.phenotypes import refit_memberships
 from multicentre.survival.evaluation.estimator import SurvivalEvaluation
 from multicentre.survival.evaluation.messages import OwnScores
 from multicentre.survival.evaluation.site import EvaluationSite
-from multicentre.validation.scoring.classes.site import ClassPart, ClassScores
+from multicentre.validation.scoring.classes.profiles import ClassEvaluationPart
+from multicentre.validation.scoring.classes.site import ClassScores
 from multicentre.validation.scoring.events import LARGEST, Factors
 from multicentre.validation.scoring.judging import SiteScores, ask_sites
 from multicentre.validation.scoring.scores import Scores
@@ -60,7 +61,7 @@ class OutcomeLaw(Factors):
         return np.column_stack([1 - chance, chance])
 
 
-class OutcomePart(ClassPart):
+class OutcomePart(ClassEvaluationPart):
     """Site part that scores models of an outcome."""
 
     method: ClassVar[str] = "score-outcomes"

@@ -59,14 +59,16 @@ class Evaluator(Protocol):
 
 
 _HOME = "multicentre.validation.scoring"
+CLASSES, NUMBERS = f"{_HOME}.tables:CLASSES", f"{_HOME}.tables:NUMBERS"
 # Estimator class: evaluator. The first listed class in the method resolution order is used.
 EVALUATORS: dict[str, str] = {
     "multicentre.survival.estimator:SurvivalEstimator": f"{_HOME}.outcomes:SURVIVAL",
-    "multicentre.boosting.estimator:FedXGBClassifier": f"{_HOME}.tables:CLASSES",
-    "multicentre.boosting.estimator:FedXGBRegressor": f"{_HOME}.tables:NUMBERS",
-    "multicentre.regression.named_models:FedLinearRegression": f"{_HOME}.tables:NUMBERS",
-    "multicentre.regression.named_models:FedLogisticRegression": f"{_HOME}.tables:CLASSES",
-    "multicentre.regression.named_models:FedPoissonRegression": f"{_HOME}.tables:NUMBERS",
+    "multicentre.boosting.estimator:FedXGBClassifier": CLASSES,
+    "multicentre.boosting.estimator:FedXGBRegressor": NUMBERS,
+    "multicentre.regression.estimator:FedGLM": NUMBERS,
+    "multicentre.regression.named_models:FedLinearRegression": NUMBERS,
+    "multicentre.regression.named_models:FedLogisticRegression": CLASSES,
+    "multicentre.regression.named_models:FedPoissonRegression": NUMBERS,
     "multicentre.phenotyping.outcome.fitted:OutcomeModel": f"{_HOME}.outcomes:OUTCOMES",
     "multicentre.multiview.ppca.fitted:MvPPCAModel": f"{_HOME}.views:LAWS",
     "multicentre.phenotyping.fitted.model:PhenotypeModel": f"{_HOME}.events:EVENTS",
@@ -133,6 +135,8 @@ def find_evaluator(model: object) -> Evaluator:
         return attribute
     for base in type(model).__mro__:
         home = EVALUATORS.get(f"{base.__module__}:{base.__qualname__}")
+        if home == NUMBERS and getattr(model, "family", "") == "binomial":
+            home = CLASSES
         if home is not None:
             module, _, name = home.partition(":")
             evaluator: Evaluator = getattr(importlib.import_module(module), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.boosting.trees import Ensemble
 from multicentre.core.messages import Message, texts
+from multicentre.data.categories import families, read_level
 from multicentre.data.missing.values import MissingValues
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
@@ -20,7 +22,8 @@ from multicentre.regression.categorical.model import CategoricalModel
 from multicentre.regression.categorical.results import CategoricalRegression
 from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.results import RegressionResults
-from multicentre.validation.scoring.classes.site import ClassPart, ClassScores
+from multicentre.validation.scoring.classes.profiles import MOST_SUBGROUPS, ClassEvaluationPart, Subgroups
+from multicentre.validation.scoring.classes.site import ClassScores
 from multicentre.validation.scoring.numbers import NumberPart, NumberScores
 
 Floats = NDArray[np.float64]
@@ -117,7 +120,7 @@ def check_complete(columns: tuple[str, ...], data: TableData) -> None:
         )
 
 
-class TableClassPart(ClassPart):
+class TableClassPart(ClassEvaluationPart):
     """Site part that scores classes of tables."""
 
     method: ClassVar[str] = "score-classes"
@@ -137,6 +140,66 @@ class TableClassPart(ClassPart):
         """Return the predicted probability of each class, shape (n, k)."""
         chances: Floats = self.model.chances(self.data)
         return chances
+
+    def subgroups(self, request: Subgroups) -> tuple[Integers, tuple[str, ...]]:
+        """Return the subgroup of every record, shape (n,), -1 without one, and the names of the subgroups."""
+        return subgroups_of(self.data, request.column, request.cuts)
+
+
+def subgroups_of(data: TableData, column: str, cuts: Floats) -> tuple[Integers, tuple[str, ...]]:
+    """Return the level or interval of every record, shape (n,), -1 where it is missing, and their names.
+
+    Parameters
+    ----------
+    data : TableData
+    column : str
+        Category, or column of numbers; empty for no subgroups.
+    cuts : array of shape (c,)
+        Limits between the c + 1 intervals of a column; a value at a limit is in the interval above it. None for a
+        category.
+
+    Raises
+    ------
+    ConfigurationError
+        The column is unknown, or limits do not increase, or a category has limits.
+
+    Examples
+    --------
+    >>> data = TableData([[30.0], [70.0]], [0, 1], columns=["age"])
+    >>> subgroups_of(data, "age", np.array([50.0]))
+    (array([0, 1]), ('age below 50', 'age from 50'))
+    """
+    if not column:
+        return np.full(len(data), -1, dtype=np.int64), ()
+    family = families(data.levels).get(column, ())
+    good_cuts = len(cuts) <= MOST_SUBGROUPS and np.isfinite(cuts).all() and (np.diff(cuts) > 0).all()
+    if not good_cuts or bool(family) == bool(len(cuts)) or not (family or column in data.columns):
+        raise ConfigurationError(
+            f"subgroups must name a category without limits, or a column of numbers with up to {MOST_SUBGROUPS} "
+            f"increasing limits; got {column!r} with {len(cuts)}",
+            where="subgroups",
+            hint=f"Categories are {', '.join(families(data.levels)) or 'none'}; columns are "
+            f"{', '.join(data.columns[:8])}.",
+        )
+    if not family:
+        values = data.X[:, data.columns.index(column)]
+        places = np.searchsorted(cuts, values, side="right")
+        return np.where(np.isnan(values), -1, places).astype(np.int64), _intervals(column, cuts)
+    levels = [read_level(data.X, data.columns, data.levels, name) for name in family]
+    if any(level is None for level in levels):
+        raise ConfigurationError(
+            f"the category must have a column for all levels but one; {column!r} has fewer",
+            where="subgroups",
+            hint="Choose another category.",
+        )
+    table = np.column_stack([level for level in levels if level is not None])
+    has_level = np.nan_to_num(table).sum(axis=1) > 0
+    return np.where(has_level, np.argmax(np.nan_to_num(table), axis=1), -1).astype(np.int64), family
+
+
+def _intervals(column: str, cuts: Floats) -> tuple[str, ...]:
+    between = [f"{column} from {low:g} to below {high:g}" for low, high in pairwise(cuts.tolist())]
+    return (f"{column} below {cuts[0]:g}", *between, f"{column} from {cuts[-1]:g}")
 
 
 class TableNumberPart(NumberPart):

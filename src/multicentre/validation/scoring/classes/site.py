@@ -150,6 +150,8 @@ class ClassPart(JudgingPart):
             losses = maths.log_losses if name == "neg_log_loss" else maths.brier_losses
             mean, behind = self.site_mean(losses(self.chances, self.truth))
             return -mean, min(behind, self.n_differing)
+        if name in ("prevalence", "observed_over_expected"):
+            return self._site_events(name)
         return self._site_ranks(name)
 
     @cached_property
@@ -196,6 +198,16 @@ class ClassPart(JudgingPart):
         has_class = (self.truth == self.ranked[row]).astype(np.int64)
         cells: Integers = np.bincount(has_class * n_bins + bins, minlength=2 * n_bins)
         return cells.reshape(2, n_bins)
+
+    def _site_events(self, name: str) -> tuple[float, int]:
+        """Return the share of records of the second class, or their number over the sum of predictions."""
+        events = int((self.truth == 1).sum())
+        behind = min(len(self.truth) - events, events)
+        if name == "prevalence":
+            return events / max(len(self.truth), 1), behind
+        expected, differing_records = self.summed(self.chances[:, 1])
+        ratio = float(events / unfixed(expected)) if expected else float("nan")
+        return ratio, min(behind, differing_records, self.n_differing)
 
     def _site_ranks(self, name: str) -> tuple[float, int]:
         """Return a score of ranks and the number of records that it is based on.

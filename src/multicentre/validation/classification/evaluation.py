@@ -1,0 +1,168 @@
+"""Function that evaluates a fitted classifier on held-out records of a federation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multicentre.core.consortium import Consortium
+from multicentre.core.session import Session
+from multicentre.errors import ConfigurationError
+from multicentre.validation.classification.results import ClassifierEvaluation
+from multicentre.validation.classification.rounds import Collected, collect
+from multicentre.validation.scoring.classes.maths import area_under_curve
+from multicentre.validation.scoring.classes.profiles import ClassEvaluationPart, Subgroups
+from multicentre.validation.scoring.classes.site import ClassScores
+from multicentre.validation.scoring.judging import SiteScores, judge, request_site_scores
+from multicentre.validation.scoring.scores import find_evaluator
+
+Floats = NDArray[np.float64]
+# Scores of each site's records; greater is better, except for the last two, which should be near 1 and 0.
+SITE_SCORES = ("roc_auc", "average_precision", "neg_brier_score", "prevalence", "observed_over_expected")
+# Thresholds are edges of bins, next to about 1000 others.
+MOST_THRESHOLDS = 1000
+
+
+def evaluate_classifier(
+    model: Any,
+    federation: Consortium,
+    *,
+    threshold: float = 0.5,
+    thresholds: ArrayLike | None = None,
+    subgroups: str | None = None,
+    subgroup_limits: Sequence[float] = (),
+    n_groups: int = 10,
+    min_records: int = 10,
+    by_site: bool = False,
+    confidence_level: float = 0.95,
+) -> ClassifierEvaluation:
+    """Return discrimination, calibration and net benefit of a fitted classifier of two classes.
+
+    The sites compute predictions for their records, and return counts and sums, which are added up over sites.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        FedLogisticRegression, FedXGBClassifier or another classifier that :func:`score` accepts.
+    federation : Federation
+        Sites with records that were not used to fit the model, for example ``plan.test(0)``.
+    threshold : float, default 0.5
+        Predicted probability above which a record is classified into the second class, above 0 and below 1.
+    thresholds : array-like of shape (t,), optional
+        Thresholds of sensitivity, predictive values and net benefit, at most 1000; 0.01, 0.02, ..., 0.99 by default.
+    subgroups : str, optional
+        Category whose levels are also evaluated, or column of numbers with `subgroup_limits`.
+    subgroup_limits : sequence of float
+        Limits between intervals of a column of numbers; a value at a limit is in the interval above it.
+    n_groups : int, default 10
+        Largest number of groups of the calibration curve.
+    min_records : int, default 10
+        Subgroups with fewer records of a class are withheld, and further ones so that none follows from the total.
+    by_site : bool, default False
+        Also request scores of each site, unmasked: area, average precision, Brier score, prevalence, and observed over
+        expected events.
+    confidence_level : float, default 0.95
+        Confidence level of the intervals.
+
+    Returns
+    -------
+    ClassifierEvaluation
+        Scores with intervals, curves, subgroups and scores by site.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is out of its range, the model is not a classifier of two classes, or there is no such column.
+    DataError
+        All records are of one class.
+    DisclosureRefused
+        Sums are unmasked, or a policy requires more patients behind each total.
+
+    Notes
+    -----
+    The area under the curve is that of about 1000 bins of the log odds; ``bound_roc_auc`` is its largest error. The
+    average precision has bins as thresholds. All other figures are those of the pooled records.
+
+    References
+    ----------
+    .. [1] B. Van Calster, D. J. McLernon, M. van Smeden, L. Wynants, E. W. Steyerberg, BMC Medicine 17 (2019), 230.
+    .. [2] E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson, Biometrics 44 (1988), 837-845.
+    .. [3] A. J. Vickers, E. B. Elkin, Medical Decision Making 26 (2006), 565-574.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(900, 2))
+    >>> data = mc.data.TableData(X, (X[:, 0] + rng.normal(size=900) > 1).astype(int))
+    >>> sites = {name: data.take(np.arange(place, 900, 3)) for place, name in enumerate(["lyon", "oslo", "graz"])}
+    >>> federation = mc.Federation.in_process(sites)
+    >>> model = mc.regression.FedLogisticRegression().fit(federation)
+    >>> evaluation = evaluate_classifier(model, federation)
+    >>> round(evaluation.to_frame().loc["calibration_slope", "value"], 3)  # 1 on the records of the fit
+    1.0
+    """
+    evaluator = find_evaluator(model)
+    if not isinstance(evaluator, ClassScores) or not issubclass(evaluator.part, ClassEvaluationPart):
+        raise ConfigurationError(
+            f"model must be a classifier; got {type(model).__name__}",
+            where="model",
+            hint="Use score(model, federation) for other models, SurvivalEvaluation for survival models.",
+        )
+    _check_numbers(n_groups, min_records, confidence_level)
+    points = _checked_thresholds(thresholds)
+    edges = np.union1d(points, _checked_thresholds([threshold]))
+    request = Subgroups(subgroups or "", np.asarray(subgroup_limits, dtype=np.float64))
+    message = evaluator.message(model)
+    classes = tuple(getattr(message, "classes", ())) or ("0", "1")
+    if len(classes) != 2:
+        raise ConfigurationError(
+            f"model must have two classes; got {len(classes)}",
+            where="model",
+            hint="Use score(model, federation, ['roc_auc_ovr', 'balanced_accuracy']).",
+        )
+
+    part = evaluator.part
+
+    def work(opened: Session) -> tuple[Collected, SiteScores]:
+        collected = collect(opened, part, request, edges, float(min_records))
+        return collected, request_site_scores(opened, part, SITE_SCORES) if by_site else SiteScores()
+
+    collected, site_scores = judge(federation, part, message, type(message).__name__, work)
+    area_under_curve(collected.counts[0])  # raises if all records are of one class
+    return ClassifierEvaluation(
+        classes,
+        float(threshold),
+        points,
+        int(n_groups),
+        int(min_records),
+        float(confidence_level),
+        collected,
+        site_scores.scores,
+        site_scores.refused,
+    )
+
+
+def _checked_thresholds(thresholds: ArrayLike | None) -> Floats:
+    values = np.arange(1, 100) / 100 if thresholds is None else np.unique(np.asarray(thresholds, dtype=np.float64))
+    if not 0 < len(values) <= MOST_THRESHOLDS or not (np.isfinite(values) & (values > 0) & (values < 1)).all():
+        raise ConfigurationError(
+            f"thresholds must be 1 to {MOST_THRESHOLDS} probabilities between 0 and 1; got {len(values)}, or others",
+            where="thresholds",
+            hint="They are predicted probabilities, such as 0.1.",
+        )
+    return values
+
+
+def _check_numbers(n_groups: int, min_records: int, confidence_level: float) -> None:
+    for name, value, least in (("n_groups", n_groups, 2), ("min_records", min_records, 1)):
+        if not value >= least:
+            raise ConfigurationError(f"{name} must be at least {least}; got {value}", where=name)
+    if not 0.5 <= confidence_level < 1:
+        raise ConfigurationError(
+            f"confidence_level must be at least 0.5 and below 1; got {confidence_level}", where="confidence_level"
+        )

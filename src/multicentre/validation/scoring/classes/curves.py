@@ -1,0 +1,224 @@
+"""Curves and summaries of a classifier from counts by bin of the predicted log odds.
+
+Functions of arrays. Bins are in increasing order of the predicted probability, and counts have shape (2, b): records
+without (row 0) and with (row 1) the class. A record is above an edge if its log odds are larger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import norm
+
+from multicentre.validation.scoring.classes.maths import area_under_curve
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+# Predicted log odds are clipped to 16, so a slope above this predicts 0 or 1 for nearly every record.
+STEEPEST = 1e3
+
+
+def counts_above(counts: Floats) -> Floats:
+    """Return the records above each edge, shape (2, b + 1): from all (below the first bin) to none.
+
+    Examples
+    --------
+    >>> counts_above(np.array([[2.0, 1.0], [0.0, 3.0]])).tolist()
+    [[3.0, 1.0, 0.0], [3.0, 3.0, 0.0]]
+    """
+    from_the_top = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
+    return np.concatenate([from_the_top, np.zeros((2, 1))], axis=1)
+
+
+def area_and_error(counts: Floats) -> tuple[float, float, float]:
+    """Return the area under the ROC curve, its standard error, and the largest error by ties within a bin.
+
+    References
+    ----------
+    E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson, Biometrics 44 (1988), 837-845.
+
+    Examples
+    --------
+    >>> area_and_error(np.array([[2.0, 0.0], [0.0, 2.0]]))
+    (1.0, 0.0, 0.0)
+    """
+    area, bound = area_under_curve(counts)
+    negatives, positives = counts
+    below = (np.cumsum(negatives) - negatives / 2) / negatives.sum()
+    above = (positives.sum() - np.cumsum(positives) + positives / 2) / positives.sum()
+    variance = 0.0
+    for places, weights in ((below, positives), (above, negatives)):
+        n = float(weights.sum())
+        variance += float(weights @ np.square(places - area)) / max(n - 1.0, 1.0) / n
+    return area, float(np.sqrt(variance)), bound
+
+
+def logit_interval(share: float, standard_error: float, level: float) -> tuple[float, float]:
+    """Return an interval for a share between 0 and 1, symmetric in its log odds; NaN at 0 and 1.
+
+    Examples
+    --------
+    >>> [round(limit, 3) for limit in logit_interval(0.8, 0.02, 0.95)]
+    [0.758, 0.836]
+    """
+    if not 0.0 < share < 1.0:
+        return np.nan, np.nan
+    centre, half = np.log(share / (1 - share)), half_width(level) * standard_error / (share * (1 - share))
+    return float(expit(centre - half)), float(expit(centre + half))
+
+
+def wilson_interval(events: Floats, n: Floats, level: float) -> tuple[Floats, Floats]:
+    """Return intervals for shares of events, by Wilson's method; NaN without records.
+
+    Examples
+    --------
+    >>> lower, upper = wilson_interval(np.array([5.0]), np.array([10.0]), 0.95)
+    >>> lower.round(3).tolist(), upper.round(3).tolist()
+    ([0.237], [0.763])
+    """
+    z = half_width(level)
+    sizes = np.where(n > 0, n, np.nan)
+    share = events / sizes
+    centre = (share + z**2 / (2 * sizes)) / (1 + z**2 / sizes)
+    half = z / (1 + z**2 / sizes) * np.sqrt(share * (1 - share) / sizes + z**2 / (4 * sizes**2))
+    return np.asarray(centre - half), np.asarray(centre + half)
+
+
+def half_width(level: float) -> float:
+    """Return the half-width of an interval in standard errors.
+
+    Examples
+    --------
+    >>> round(half_width(0.95), 2)
+    1.96
+    """
+    return float(norm.ppf(0.5 + 0.5 * level))
+
+
+def net_benefit(above: Floats, n_records: float, thresholds: Floats) -> Floats:
+    """Return the net benefit of treating the records above each threshold.
+
+    Parameters
+    ----------
+    above : array of shape (2, t)
+        Records above each threshold.
+    n_records : float
+    thresholds : array of shape (t,)
+
+    References
+    ----------
+    A. J. Vickers, E. B. Elkin, Medical Decision Making 26 (2006), 565-574.
+
+    Examples
+    --------
+    >>> net_benefit(np.array([[10.0], [30.0]]), 100.0, np.array([0.5])).tolist()
+    [0.2]
+    """
+    return np.asarray((above[1] - above[0] * thresholds / (1 - thresholds)) / n_records, dtype=np.float64)
+
+
+def group_bins(counts: Floats, n_groups: int, fewest: float) -> Integers:
+    """Return the first bin of each group, for groups of about equal size with at least `fewest` records.
+
+    Examples
+    --------
+    >>> group_bins(np.full((2, 8), 5.0), 4, 10.0).tolist()
+    [0, 2, 4, 6]
+    """
+    sizes = counts.sum(axis=0)
+    least = max(float(sizes.sum()) / n_groups, fewest)
+    starts, reached = [0], 0.0
+    left = float(sizes.sum())
+    for place, size in enumerate(sizes):
+        # Half of the next bin decides, so that groups do not grow one after the other.
+        if reached >= fewest and reached + size / 2 > least and left >= fewest and len(starts) < n_groups:
+            starts.append(place)
+            reached = 0.0
+        reached += float(size)
+        left -= float(size)
+    return np.asarray(starts, dtype=np.int64)
+
+
+def join_small(counts: Floats, fewest: float) -> tuple[Integers, Integers]:
+    """Return which groups can be shown, and which are withheld so that none follows from the total.
+
+    A group is withheld if it has fewer than `fewest` records with or without the class, and then further groups, the
+    smallest first, until those withheld have that many records of both kinds together.
+
+    Parameters
+    ----------
+    counts : array of shape (g, 2)
+        Records without and with the class.
+    fewest : float
+
+    Examples
+    --------
+    >>> shown, withheld = join_small(np.array([[90.0, 30.0], [40.0, 20.0], [9.0, 2.0]]), 10.0)
+    >>> shown.tolist(), withheld.tolist()
+    ([0], [1, 2])
+    """
+    smaller = counts.min(axis=1)
+    order = np.argsort(smaller, kind="stable")
+    occurring = counts.sum(axis=1) > 0
+    n_withheld = int((smaller < fewest).sum())
+    while 0 < n_withheld < len(order):
+        hidden = counts[order[:n_withheld]].sum(axis=0)
+        if not occurring[order[:n_withheld]].any() or hidden.min() >= fewest:
+            break
+        n_withheld += 1
+    withheld = np.sort(order[:n_withheld])
+    return np.sort(order[n_withheld:]), withheld
+
+
+@dataclass(frozen=True)
+class LineSums:
+    """Derivatives of the log-likelihood of outcomes by intercept and slope of the predicted log odds.
+
+    Parameters
+    ----------
+    gradient : array of shape (2,)
+    information : array of shape (3,)
+        Entries (0, 0), (0, 1) and (1, 1) of the information.
+    """
+
+    gradient: Floats
+    information: Floats
+
+
+def derive_line(log_odds: Floats, outcomes: Floats, intercept: float, slope: float) -> tuple[Floats, Floats]:
+    """Return each record's terms of the gradient, shape (n, 2), and of the information, shape (n, 3).
+
+    Examples
+    --------
+    >>> gradient, information = derive_line(np.array([2.0]), np.array([1.0]), 0.0, 0.0)
+    >>> gradient.tolist(), information.tolist()
+    ([[0.5, 1.0]], [[0.25, 0.5, 1.0]])
+    """
+    chance = expit(intercept + slope * log_odds)
+    error, weight = outcomes - chance, chance * (1 - chance)
+    gradient = np.column_stack([error, error * log_odds])
+    return gradient, np.column_stack([weight, weight * log_odds, weight * log_odds**2])
+
+
+def step_line(sums: LineSums, *, intercept_only: bool) -> tuple[Floats, Floats]:
+    """Return a Newton step for intercept and slope, and their standard errors; NaN if the sums do not determine them.
+
+    Examples
+    --------
+    >>> sums = LineSums(np.array([1.0, 0.0]), np.array([4.0, 0.0, 1.0]))
+    >>> [values.tolist() for values in step_line(sums, intercept_only=True)]
+    [[0.25, 0.0], [0.5, 0.0]]
+    """
+    first, mixed, second = sums.information
+    if intercept_only:
+        if not first > 0:
+            return np.array([np.nan, 0.0]), np.array([np.nan, 0.0])
+        return np.array([sums.gradient[0] / first, 0.0]), np.array([first**-0.5, 0.0])
+    matrix = np.array([[first, mixed], [mixed, second]])
+    if not np.linalg.det(matrix) > 1e-9 * first * second:
+        return np.full(2, np.nan), np.full(2, np.nan)
+    inverse = np.linalg.inv(matrix)
+    return np.asarray(inverse @ sums.gradient), np.sqrt(np.diagonal(inverse))

@@ -1,0 +1,206 @@
+"""Evaluation of classifiers over sites, next to scikit-learn on the pooled records."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import brier_score_loss, confusion_matrix, roc_auc_score
+
+import multicentre as mc
+from multicentre.errors import ConfigurationError, DataError
+from multicentre.validation import evaluate_classifier
+
+SITES = ("graz", "lyon", "oslo")
+
+
+def table(n=1200, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(60, 10, n),
+            "dose": rng.normal(size=n),
+            "sex": rng.choice(["f", "m"], n),
+            "stage": rng.choice(["I", "II", "III", "IV"], n, p=[0.5, 0.3, 0.19, 0.01]),
+        }
+    )
+    log_odds = -2 + 0.05 * (frame["age"] - 60) + frame["dose"] + 0.5 * (frame["sex"] == "m")
+    frame["dead"] = (rng.random(n) < 1 / (1 + np.exp(-log_odds))).astype(int)
+    return mc.data.TableData.from_frame(
+        frame,
+        outcome="dead",
+        columns=["age", "dose", "sex", "stage"],
+        categories={"sex": ["f", "m"], "stage": ["I", "II", "III", "IV"]},
+        references={"sex": "f", "stage": "I"},
+    )
+
+
+def federate(data, n_sites=3, **options):
+    parts = {name: data.take(np.arange(place, len(data), n_sites)) for place, name in enumerate(SITES[:n_sites])}
+    return mc.Federation.in_process(parts, **options)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return mc.regression.FedLogisticRegression(alpha=20.0).fit(federate(table(600, seed=1)))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return table()
+
+
+@pytest.fixture(scope="module")
+def evaluation(model, data):
+    return evaluate_classifier(model, federate(data), thresholds=[0.1, 0.2, 0.5], subgroups="stage", by_site=True)
+
+
+@pytest.fixture(scope="module")
+def chances(model, data):
+    return model.predict_proba(data)[:, 1]
+
+
+def test_scores_are_those_of_the_pooled_records(evaluation, data, chances):
+    values = evaluation.to_frame()["value"]
+    log_odds = np.log(chances / (1 - chances))
+    fit = LogisticRegression(C=np.inf, tol=1e-10).fit(log_odds[:, None], data.y)
+    assert abs(values["roc_auc"] - roc_auc_score(data.y, chances)) <= evaluation.bound_roc_auc < 2e-3
+    assert values["brier_score"] == pytest.approx(brier_score_loss(data.y, chances), abs=1e-7)
+    assert values["observed_over_expected"] == pytest.approx(data.y.sum() / chances.sum(), abs=1e-6)
+    assert values["calibration_slope"] == pytest.approx(fit.coef_[0, 0], abs=1e-5)
+
+
+def test_at_the_calibration_intercept_expected_events_are_those_observed(evaluation, data, chances):
+    intercept = evaluation.to_frame().loc["calibration_intercept", "value"]
+    moved = np.log(chances / (1 - chances)) + intercept
+    assert (1 / (1 + np.exp(-moved))).sum() == pytest.approx(data.y.sum(), abs=1e-4)
+
+
+def test_standard_error_of_the_area_covers_the_spread_over_samples(model, data):
+    areas = [evaluate_classifier(model, federate(table(400, seed))).to_frame().loc["roc_auc"] for seed in range(2, 22)]
+    spread = np.std([area["value"] for area in areas], ddof=1)
+    assert 0.7 < np.mean([area["standard_error"] for area in areas]) / spread < 1.4
+
+
+def test_figures_are_the_same_for_any_split_of_the_records(evaluation, model, data):
+    one_site = federate(data, 1, policy=mc.Policy(min_patients=0))
+    other = evaluate_classifier(model, one_site, thresholds=[0.1, 0.2, 0.5], subgroups="stage")
+    pd.testing.assert_frame_equal(other.to_frame(), evaluation.to_frame(), rtol=1e-9)
+    pd.testing.assert_frame_equal(other.subgroups(), evaluation.subgroups(), rtol=1e-9)
+    pd.testing.assert_frame_equal(other.calibration_curve(), evaluation.calibration_curve(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("threshold", [0.1, 0.2, 0.5])
+def test_operating_points_are_exact(evaluation, data, chances, threshold):
+    table_of_counts = confusion_matrix(data.y, chances > threshold)
+    np.testing.assert_array_equal(evaluation.confusion_matrix(threshold), table_of_counts)
+    point = evaluation.operating_points().loc[threshold]
+    (true_negatives, false_positives), (_, true_positives) = table_of_counts
+    assert point["sensitivity"] == pytest.approx(true_positives / data.y.sum())
+    assert point["specificity"] == pytest.approx(true_negatives / (data.y == 0).sum())
+    benefit = (true_positives - false_positives * threshold / (1 - threshold)) / len(data)
+    assert point["net_benefit"] == pytest.approx(benefit)
+
+
+def test_subgroups_are_those_of_their_records_alone(evaluation, model, data):
+    assert evaluation.subgroup_names == ("stage=I", "stage=II")
+    in_first = (data.X[:, -3:] == 0).all(axis=1)
+    alone = evaluate_classifier(model, federate(data.take(np.flatnonzero(in_first))), thresholds=[0.1, 0.2, 0.5])
+    ours = evaluation.subgroups().loc["stage=I"].drop(["roc_auc", "average_precision"])
+    theirs = alone.to_frame().drop(["roc_auc", "average_precision"])
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_a_small_subgroup_does_not_follow_from_the_total(evaluation):
+    """Stage IV is too small; stage III is withheld with it, because the total minus all others would reveal IV."""
+    assert evaluation.withheld == ("stage=III", "stage=IV")
+    assert "Withheld subgroups" in repr(evaluation)
+
+
+def test_numbers_are_divided_by_limits(model, data):
+    evaluation = evaluate_classifier(model, federate(data), subgroups="age", subgroup_limits=[50, 65])
+    assert evaluation.subgroup_names == ("age below 50", "age from 50 to below 65", "age from 65")
+    counts = evaluation.collected.counts.sum(axis=(1, 2))
+    assert counts[0] == counts[1:].sum() == len(data)
+    assert counts[1] == (data.X[:, 0] < 50).sum()
+
+
+def test_calibration_groups_hold_all_records(evaluation, data, chances):
+    curve = evaluation.calibration_curve()
+    assert curve["n_records"].sum() == len(data)
+    assert curve["predicted"].is_monotonic_increasing
+    assert float((curve["predicted"] * curve["n_records"]).sum()) == pytest.approx(chances.sum(), abs=1e-4)
+
+
+def test_curves_end_where_they_must(evaluation):
+    roc, precision = evaluation.roc_curve(), evaluation.precision_recall_curve()
+    assert roc.iloc[0].tolist() == [0.0, 0.0]
+    assert roc.iloc[-1].tolist() == [1.0, 1.0]
+    assert precision["precision"].iloc[-1] == pytest.approx(evaluation.prevalence)
+
+
+def test_sites_have_scores_of_their_own_records(evaluation, model, data, chances):
+    place = SITES.index("oslo")
+    rows = np.arange(place, len(data), 3)
+    site = evaluation.by_site().loc["oslo"]
+    assert site["roc_auc"] == pytest.approx(roc_auc_score(data.y[rows], chances[rows]))
+    assert site["prevalence"] == pytest.approx(data.y[rows].mean())
+    assert site["observed_over_expected"] == pytest.approx(data.y[rows].sum() / chances[rows].sum(), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["roc", "precision_recall", "calibration", "net_benefit", "subgroups"])
+def test_every_curve_is_drawn(evaluation, kind):
+    assert isinstance(evaluation.plot(kind), Axes)
+
+
+def test_boosted_trees_are_evaluated(data):
+    model = mc.boosting.FedXGBClassifier(3, max_depth=2).fit(federate(table(600, seed=1)))
+    values = evaluate_classifier(model, federate(data)).to_frame()["value"]
+    assert values["brier_score"] == pytest.approx(brier_score_loss(data.y, model.predict_proba(data)[:, 1]), abs=1e-6)
+
+
+def test_a_model_that_predicts_the_same_for_all_has_no_slope(data):
+    model = mc.regression.FedLogisticRegression(alpha=1e9).fit(federate(table(600, seed=1)))
+    scores = evaluate_classifier(model, federate(data)).to_frame()
+    assert np.isnan(scores.loc["calibration_slope", "value"]) or scores.loc["calibration_slope", "value"] > 100
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"threshold": 1.0}, "thresholds"),
+        ({"thresholds": [0.5, 2.0]}, "thresholds"),
+        ({"thresholds": []}, "thresholds"),
+        ({"subgroups": "weight"}, "subgroups"),
+        ({"subgroups": "age"}, "subgroups"),
+        ({"subgroups": "stage", "subgroup_limits": [1.0]}, "subgroups"),
+        ({"subgroups": "age", "subgroup_limits": [60, 50]}, "subgroups"),
+        ({"n_groups": 1}, "n_groups"),
+        ({"min_records": 0}, "min_records"),
+        ({"confidence_level": 1.0}, "confidence_level"),
+    ],
+)
+def test_invalid_arguments_are_refused(model, data, options, where):
+    with pytest.raises(ConfigurationError, match=where):
+        evaluate_classifier(model, federate(data), **options)
+
+
+def test_models_of_numbers_and_of_more_classes_are_refused(data):
+    numbers = mc.data.TableData(data.X[:, :1], data.X[:, 1], outcome="number")
+    linear = mc.regression.FedLinearRegression().fit(federate(numbers))
+    with pytest.raises(ConfigurationError, match="must be a classifier"):
+        evaluate_classifier(linear, federate(numbers))
+    classes = mc.data.TableData(data.X[:, :2], np.arange(len(data)) % 3)
+    trees = mc.boosting.FedXGBClassifier(2).fit(federate(classes))
+    with pytest.raises(ConfigurationError, match="must have two classes"):
+        evaluate_classifier(trees, federate(classes))
+
+
+def test_records_of_one_class_are_refused(model, data):
+    with pytest.raises(DataError, match="at least two classes"):
+        evaluate_classifier(model, federate(data.take(np.flatnonzero(data.y == 0))))
+
+
+def test_glm_of_two_classes_is_evaluated(data):
+    model = mc.regression.FedGLM("binomial", link="probit").fit(federate(table(600, seed=1)))
+    assert 0.6 < evaluate_classifier(model, federate(data)).to_frame().loc["roc_auc", "value"] < 0.95
