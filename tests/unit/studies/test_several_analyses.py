@@ -1,0 +1,279 @@
+"""Studies with several analyses: terms, cards, budgets, runs, refusals and resumed runs."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from multicentre.cli import app
+from multicentre.cli.results import describe_results
+from multicentre.core.calls import Call
+from multicentre.data import SurvivalAndTable, SurvivalData, TableData
+from multicentre.deployment.study_permissions import permissions_of
+from multicentre.errors import AnalysisWarning, ConfigurationError, DataError, RefusedByPolicy
+from multicentre.multiview.ppca.site import MvPPCASite
+from multicentre.privacy.ledger import read_ledger
+from multicentre.privacy.policy import Policy
+from multicentre.regression.site import RegressionSite
+from multicentre.studies import analyses, read_study, resume_run, run_study
+from multicentre.studies.disclosure_cards import study_card
+from multicentre.studies.policy_conflicts import check_budgets, study_objections
+from multicentre.studies.study import digest_of, study_terms
+from multicentre.studies.study_file import study_from_mapping
+from support.real_sites import Hospitals
+from support.remote_sites import ByHand
+from support.several_analyses import BLOCKS, SITES, write_several, write_single
+
+ONLY_DESCRIBE_AND_COX = 'min_patients = 10\nmethods = ["describe", "fed-cox"]\n'
+
+
+def text_of(folder, place):
+    return (folder.path / place).read_text()
+
+
+def entries(folder):
+    return {entry["name"]: entry for entry in folder.metadata["analyses"]}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of the study in one process."""
+    return run_study(read_study(write_several(tmp_path_factory.mktemp("several"))))
+
+
+def test_each_analysis_has_the_files_of_a_run_and_common_files_are_at_the_top(finished):
+    names = {path.relative_to(finished.path).as_posix() for path in finished.path.rglob("*") if path.is_file()}
+    for name in ("table-1", "test", "cox", "relapse"):
+        place = f"analyses/{name}/"
+        assert {f"{place}model/model.json", f"{place}figures.json", f"{place}history.csv"} <= names
+        assert f"{place}figures/result.svg" in names
+        assert any(one.startswith(f"{place}results/") for one in names)
+    assert {"study.toml", "run.json", "environment.json", "disclosure.json", "sites/lyon/ledger.jsonl"} <= names
+    assert not {"model/model.json", "figures.json", "history.csv"} & names
+    listed = [(entry["name"], entry["title"], entry["method"], entry["folder"]) for entry in entries(finished).values()]
+    assert listed[0] == ("table-1", "Patients", "describe", "analyses/table-1")
+    assert [entry["status"] for entry in entries(finished).values()] == ["finished"] * 4
+    assert entries(finished)["cox"]["question"] == "Does age shorten survival?"
+
+
+def test_an_analysis_has_the_result_of_a_study_of_it_alone(finished, tmp_path):
+    alone = run_study(read_study(write_single(tmp_path, "fed-cox")))
+    assert text_of(alone, "results/hazard-ratios.csv") == text_of(finished, "analyses/cox/results/hazard-ratios.csv")
+    assert alone.metadata["answer"] == entries(finished)["cox"]["answer"]
+    assert alone.metadata["answer"].startswith("Hazard ratio of age: 1.0")
+
+
+def test_one_ledger_holds_the_releases_of_all_analyses(finished):
+    methods = {entry["method"] for entry in read_ledger(finished.path / "sites/lyon/ledger.jsonl") if "method" in entry}
+    assert {"describe", "log-rank", "fed-cox", "fed-glm"} <= methods
+
+
+def test_the_frozen_study_has_the_same_terms(finished):
+    assert digest_of(finished.study) == digest_of(read_study(finished.path / "study.toml"))
+    assert [one["name"] for one in study_terms(finished.study)["analyses"]] == ["table-1", "test", "cox", "relapse"]
+
+
+def test_every_block_is_part_of_the_terms_but_titles_and_questions_are_not(tmp_path):
+    agreed = digest_of(read_study(write_several(tmp_path)))
+    for old, new, is_same in (
+        ('"Patients"', '"Table 1"', True),
+        ("shorten survival", "matter", True),
+        ('by = "arm"\n', "", False),
+        ('"fed-cox"', '"fed-rsf"', False),
+        ('name = "cox"', 'name = "hazards"', False),
+    ):
+        assert old in BLOCKS
+        changed = digest_of(read_study(write_several(tmp_path, BLOCKS.replace(old, new))))
+        assert (changed == agreed) == is_same, new
+
+
+def test_a_single_analysis_keeps_its_terms(tmp_path):
+    assert "analyses" not in study_terms(read_study(write_single(tmp_path, "fed-cox")))
+
+
+def test_the_card_names_every_analysis_with_its_steps(tmp_path):
+    card = study_card(read_study(write_several(tmp_path)))
+    notes = [note for note in card.notes if note.startswith("analysis ")]
+    assert [note.split(":")[0] for note in notes] == [f"analysis {n}" for n in ("table-1", "test", "cox", "relapse")]
+    assert "parameters: group = arm, stratify_by_site = True" in notes[1]
+    steps = {line.step for line in card.lines}
+    assert {"count_groups", "sum_scores", "sum_baseline", "sum_products"} <= steps
+    assert all(step in notes[0] for step in ("count_groups", "sum_squares"))
+
+
+def test_a_policy_objects_to_the_analysis_that_it_refuses(tmp_path):
+    study = read_study(write_several(tmp_path))
+    objections = study_objections(study, Policy(methods=("describe", "fed-cox", "log-rank")))
+    assert [one.reason for one in objections] == ["analysis relapse: the method fed-glm is not allowed"]
+
+
+def private_study(epsilon, budget, *, secure_sum=True):
+    parameters = {"n_components": 1, "epsilon": epsilon, "reference": {"blood": {"centre": [0, 0], "spread": [1, 1]}}}
+    blocks = [{"name": name, "method": "fed-mv-ppca", "parameters": parameters} for name in ("one", "two")]
+    return study_from_mapping(
+        {
+            "study": {"name": "private"},
+            "analysis": blocks,
+            "data": {"one_row_per_patient": True},
+            "sites": {"lyon": {}, "oslo": {}},
+            "privacy": {"policy": {"epsilon": budget}, "secure_sum": secure_sum},
+        }
+    )
+
+
+def test_the_budget_covers_the_sum_of_the_analyses():
+    check_budgets(private_study(1.0, 3.0))
+    study = private_study(1.0, 1.2)  # each analysis alone fits
+    with pytest.raises(RefusedByPolicy, match=r"its 2 analyses with noise cost epsilon 1\.\d+ together .* is 1\.2"):
+        check_budgets(study)
+    (reason,) = (one.reason for one in study_objections(study, study.policies["lyon"]))
+    assert "2 analyses" in reason
+    assert any(note.startswith("all 2 analyses with noise together: epsilon 1.") for note in study_card(study).notes)
+
+
+def test_noise_is_waived_only_for_the_steps_of_the_analysis_without_noise():
+    private = private_study(1.0, 3.0, secure_sum=False)
+    only_open = {"parameters": {"n_components": 1}}
+    mixed = private.model_copy(
+        update={"analyses": (private.analyses[0], private.analyses[1].model_copy(update=only_open))}
+    )
+    strict, loose = permissions_of(private), permissions_of(mixed)
+    noised = {name for fit in strict.fits for name in fit.steps}
+    open_steps = next(fit.steps for fit in loose.fits if fit.plan is None)
+    for one in MvPPCASite.steps().values():
+        if not one.releases.tells_of_patients() or one.name not in noised | open_steps:
+            continue
+        call = Call("private", "0.1.1", 0, one, None, ("lyon", "oslo"))
+        refused = loose.objection(call)[0] == "study, plan of noise"
+        assert refused == (one.name not in open_steps and one.name in noised), one.name
+    assert noised - open_steps
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"study": {"name": "x", "method": "fed-cox"}}, "study.method must be omitted in a study with blocks"),
+        ({"parameters": {"ties": "efron"}}, "parameters must be omitted in a study with blocks"),
+        ({"validation": {"folds": 3}}, "validation must be omitted in a study with blocks"),
+        ({"analysis": [{"name": "a", "method": "fed-cox"}] * 2}, "analyses must have different names"),
+        ({"analysis": [{"name": "a/b", "method": "fed-cox"}]}, "analysis.1.name: the value must match pattern"),
+        ({"analysis": [{"name": "a", "method": "fed-cox", "parameter": {}}]}, "'parameter'.*Did you mean 'parameters'"),
+        ({"analysis": [{"name": "a", "method": "fed-msgl"}]}, "must be a study of its own"),
+        ({"analysis": []}, "study.method: the key must be given"),
+    ],
+)
+def test_blocks_are_checked(change, said):
+    content = {
+        "study": {"name": "x"},
+        "analysis": [{"name": "cox", "method": "fed-cox"}],
+        "data": {"survival": {}},
+        "sites": {"lyon": {}},
+    }
+    with pytest.raises(ConfigurationError, match=said):
+        study_from_mapping({**content, **change})
+
+
+def test_analyses_must_work_on_data_of_one_site(tmp_path):
+    blocks = '[[analysis]]\nname = "cox"\nmethod = "fed-cox"\n[[analysis]]\nname = "pca"\nmethod = "fed-mv-ppca"\n'
+    with pytest.raises(ConfigurationError, match="must work on one kind of data"):
+        run_study(read_study(write_several(tmp_path, blocks)))
+
+
+def test_survival_and_table_must_be_of_the_same_patients():
+    survival = SurvivalData([[61.0], [64.0]], [12.0, 30.0], [1, 0])
+    with pytest.raises(DataError, match="must be of the same patients"):
+        SurvivalAndTable(survival, TableData([[61.0]], [0], classes=["no", "yes"]))
+    both = SurvivalAndTable(survival, TableData([[61.0], [np.nan]], [0, 1]))
+    assert both.of_type(object) is survival
+    assert both.columns_below(2) == {"": ("x0",)} or both.columns_below(2) == {"": ("x1",)}
+
+
+def test_a_refused_analysis_is_marked_and_the_others_go_on(tmp_path):
+    (tmp_path / "strict.toml").write_text(ONLY_DESCRIBE_AND_COX)
+    path = write_several(tmp_path, more='[privacy.sites]\noslo = "strict.toml"\n')
+    with pytest.warns(AnalysisWarning, match="analysis (test|relapse) has no result"):
+        folder = run_study(read_study(path))
+    ends = {name: entry["status"] for name, entry in entries(folder).items()}
+    assert ends == {"table-1": "finished", "test": "refused", "cox": "finished", "relapse": "refused"}
+    assert folder.metadata["status"] == "finished"
+    printed = describe_results(folder.path, folder.metadata)
+    assert printed.count("REFUSED: ") == 2
+    assert "does not permit the method log-rank" in printed
+    assert "Hazard ratio of age" in printed
+    assert not (folder.path / "analyses/test").exists()
+    assert {row["site"] for row in folder.read("disclosure.json")["refused"]} == {"oslo"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::multicentre.errors.AnalysisWarning")
+def test_a_run_whose_analyses_are_all_refused_fails(tmp_path):
+    (tmp_path / "strict.toml").write_text('methods = ["kaplan-meier"]\n')
+    path = write_several(tmp_path, more='[privacy]\npolicy = "strict.toml"\n')
+    with pytest.raises(RefusedByPolicy, match="does not permit the method describe"):
+        run_study(read_study(path))
+
+
+@pytest.mark.slow
+def test_the_command_prints_every_result(tmp_path):
+    printed = CliRunner().invoke(app, ["run", str(write_several(tmp_path))]).stdout
+    order = [
+        "Patients (describe)\n===================",
+        "180 patients",
+        "test (log-rank)",
+        "Test of equal survival in 2 groups of arm, stratified by site: chi-square",
+        "cox (fed-cox)",
+        "Hazard ratio of age",
+        "relapse (fed-logistic-regression)",
+        "Odds ratio of age",
+        "Released by the 3 sites",
+    ]
+    places = [printed.find(text) for text in order]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def interrupted_in(monkeypatch, path, name):
+    """Run a study that is interrupted when an analysis is finished, and return its folder."""
+    whole = analyses.finish_analysis
+
+    def interrupt(analysis, *others):
+        if analysis.name == name:
+            raise KeyboardInterrupt
+        return whole(analysis, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("multicentre.studies.runner.finish_analysis", interrupt)
+        study = read_study(path)
+        with pytest.raises(KeyboardInterrupt):
+            run_study(study)
+    (folder,) = study.about.output.glob("several-*")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_resumed_run_repeats_no_finished_analysis(finished, tmp_path, monkeypatch):
+    folder = interrupted_in(monkeypatch, write_several(tmp_path), "cox")
+    states = [entry["status"] for entry in json.loads((folder / "run.json").read_text())["analyses"]]
+    assert states == ["finished", "finished", "waiting", "waiting"]
+    resumed = resume_run(folder)
+    for name in ("test/results/test.csv", "cox/results/hazard-ratios.csv", "relapse/results/coefficients.csv"):
+        assert text_of(resumed, f"analyses/{name}") == text_of(finished, f"analyses/{name}")
+    steps = [entry.get("step") for entry in read_ledger(folder / "sites/lyon/ledger.jsonl")]
+    assert steps.count("count_groups") == 1
+    assert steps.count("sum_scores") == 1
+
+
+@pytest.mark.slow
+def test_remote_sites_carry_out_all_analyses(finished, tmp_path):
+    path = write_several(tmp_path)
+    hospitals = Hospitals(tmp_path / "hospitals", path, SITES)
+    remote = run_study(
+        read_study(path).with_output(tmp_path / "remote"),
+        connect=lambda: ByHand({name: partial(hospitals.answer, name) for name in SITES}),
+    )
+    for name in ("table-1/results/table-1.csv", "test/results/test.csv", "cox/results/hazard-ratios.csv"):
+        assert text_of(remote, f"analyses/{name}") == text_of(finished, f"analyses/{name}")
+    assert not remote.ledgers()
+    assert RegressionSite.method in {fit.part.method for fit in permissions_of(read_study(path)).fits}
