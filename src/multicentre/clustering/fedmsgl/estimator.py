@@ -100,7 +100,8 @@ class FedMSGL(FedMSGLModel):
     norm : {"auto", "l2", "z", "mms", "raw"}, default "auto"
         Scaling: each patient's row to length 1 ("l2"); each column to variance 1 ("z"); each row to [0, 1] ("mms");
         none ("raw"). With "auto" each site uses "z" for a view in which fewer than five columns make up the lengths of
-        the rows, as if columns have different units, and "l2" for other views.
+        the rows, as if columns have different units, or in which most of the variance is in these lengths, as if
+        columns have a common level; and "l2" for other views.
     n_neighbors : int, default 50
         Number of largest weights kept per patient.
     hyperedge_sizes : sequence of int, default (5, 10, 20)

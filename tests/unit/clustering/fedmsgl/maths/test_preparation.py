@@ -8,6 +8,7 @@ from multicentre.clustering.fedmsgl.maths.preparation import (
     count_effective_columns,
     factor_gram,
     manifold_weights,
+    measure_length_share,
     prepare_view,
 )
 
@@ -115,6 +116,24 @@ def test_columns_of_different_units_are_standardised_and_columns_of_one_kind_are
     assert (choose_norm(mixed), choose_norm(alike)) == ("z", "l2")
     assert np.array_equal(prepare_view(mixed, "auto"), prepare_view(mixed, "z"))
     assert np.array_equal(prepare_view(alike, "auto"), prepare_view(alike, "l2"))
+
+
+def test_columns_with_a_common_level_are_standardised_since_rows_of_length_1_would_lose_it():
+    rng = np.random.default_rng(6)
+    level, noise = rng.uniform(1.0, 3.0, size=(60, 1)), rng.normal(size=(60, 9))
+    assert measure_length_share(level + 0.05 * noise) > 0.9
+    assert measure_length_share(2.0 + 0.5 * noise) < 0.3
+    assert (choose_norm(level + 0.05 * noise), choose_norm(2.0 + 0.5 * noise)) == ("z", "l2")
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1.0, 1e150])
+def test_the_share_of_the_lengths_is_that_of_the_definition_in_any_unit(unit):
+    X = np.random.default_rng(7).gamma(2.0, size=(30, 6))
+    lengths = np.linalg.norm(X, axis=1)
+    mean = (X / lengths[:, None]).mean(axis=0)
+    expected = lengths.var() * (mean @ mean) / X.var(axis=0).sum()
+    assert measure_length_share(unit * X) == pytest.approx(expected, rel=1e-12)
+    assert measure_length_share(np.zeros((3, 2))) == measure_length_share(unit * np.ones((3, 2))) == 0.0
 
 
 @pytest.mark.parametrize("unit", [1e-150, 1.0, 1e150])
