@@ -291,6 +291,7 @@ COUNTED = {
         "3 + Newton steps, at most 25", events, {"phenotypes": phenotypes}, {"test_size": 0.0}
     ),
     "fed-cox": Counted("7 + Newton steps, at most 25", times, brief={}),
+    "fed-mixed-cox": Counted("9 + 2 x Newton steps without effects + Newton steps, at most 50 each", times),
     "fed-hazard-boost": Counted("8 + trees x depth, 200 x 2", times, {"early_stopping": False}, {"n_estimators": 1}),
     "fed-rsf": Counted("8 + levels of the deepest tree, however many trees", times, brief={"max_depth": 1}),
     "fed-surv-boost": Counted(
@@ -320,6 +321,9 @@ COUNTED = {
     "fed-stack": Counted("5, after the fits that it combines", times, {"estimators": fitted, "weights": "brier"}),
     "describe": Counted("3 + search of quartiles (at most 3)", classes),
     "fed-glm": Counted("4 + Fisher steps, at most 25", numbers),
+    "fed-glm-cv": Counted("5 + Fisher steps, at most 50; for gaussian outcomes with the identity link", numbers),
+    "fed-linear-mixed-model": Counted("6 + Newton steps, at most 50", numbers),
+    "fed-glmm": Counted("5 + Newton steps, at most 50", classes),
     "fed-poisson-regression": Counted("4 + Fisher steps, at most 25", counts),
     "fed-linear-regression": Counted("4 + Fisher steps, at most 25", numbers),
     "fed-logistic-regression": Counted("4 + Fisher steps, at most 25", classes),

@@ -85,7 +85,7 @@ def check_mixed(model, expected, coefficients, errors):
     assert not model.singular_
 
 
-@MASKED
+@pytest.mark.parametrize("secure", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["unmasked", "masked"])
 @pytest.mark.parametrize("reml", [True, False], ids=["REML", "ML"])
 @pytest.mark.parametrize("slopes", [(), ("dose",)], ids=["intercept", "slope"])
 def test_linear_mixed_model_equals_lmer(slopes, reml, secure):
@@ -120,7 +120,7 @@ def test_sites_that_do_not_differ_are_a_singular_fit(reml, secure):
 
 GENERALISED = [
     pytest.param("binomial", (), False, id="binomial"),
-    pytest.param("binomial", ("dose",), False, id="binomial-slope"),
+    pytest.param("binomial", ("dose",), False, id="binomial-slope", marks=pytest.mark.slow),
     pytest.param("poisson", (), False, id="poisson"),
     pytest.param("poisson", ("dose",), False, id="poisson-slope", marks=pytest.mark.slow),
     *(

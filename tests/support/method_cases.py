@@ -241,6 +241,20 @@ def measured_sites() -> dict[str, mc.data.TableData]:
     return {f"site-{i}": data.take(np.arange(i, 240, 3)) for i in range(3)}
 
 
+def shifted_sites() -> dict[str, mc.data.TableData]:
+    """Return three sites whose outcomes have different means and slopes."""
+    sites = {}
+    for number, data in enumerate(measured_sites().values()):
+        X, y = data.X[:, :2], data.y + 10.0 * number + 3.0 * number * data.X[:, 0]
+        sites[f"site-{number}"] = mc.data.TableData(X, y, columns=["age", "dose"], outcome="number")
+    return sites
+
+
+def mixed_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return coefficients, standard errors and variances of a mixed model."""
+    return {**regression_numbers(fit), "variances": fit.random_covariance_}
+
+
 def regression_numbers(fit: Any) -> dict[str, np.ndarray]:
     """Return coefficients and standard errors of a regression."""
     return {"coefficients": fit.coef_, "errors": fit.standard_errors_}
@@ -432,10 +446,48 @@ CASES = {
         regression_numbers,
         policy=EXACT,
     ),
+    "fed-glm, formula": Case(
+        lambda: mc.regression.FedLinearRegression(formula="ns(x0, df=3) + power(x1, 2) + x0:x2"),
+        lambda: split_numbers("number"),
+        regression_numbers,
+        policy=EXACT,
+    ),
+    "fed-glm-cv": Case(
+        lambda: mc.regression.FedGLMCV("binomial", l1_ratio=0.5, alphas=5, cv=3, missing="indicator"),
+        lambda: split_numbers("class"),
+        lambda fit: {"coefficients": fit.coef_, "deviances": fit.fold_deviance_},
+        policy=EXACT,
+    ),
+    "fed-glm-cv, numbers": Case(
+        lambda: mc.regression.FedGLMCV(alphas=5, cv=3),
+        lambda: split_numbers("number"),
+        lambda fit: {"coefficients": fit.coef_, "deviances": fit.fold_deviance_},
+        policy=EXACT,
+    ),
     "fed-glm, numbers": Case(
         lambda: mc.regression.FedLinearRegression(weights="weight", errors="HC1"),
         measured_sites,
         regression_numbers,
+        policy=EXACT,
+    ),
+    "fed-glm, sites": Case(
+        lambda: mc.regression.FedLogisticRegression(missing="mean", site_effects="fixed"),
+        lambda: split_numbers("class"),
+        regression_numbers,
+        policy=EXACT,
+    ),
+    "fed-linear-mixed-model": Case(
+        lambda: mc.regression.FedLinearMixedModel(["age"]),
+        shifted_sites,
+        mixed_numbers,
+        masked_error=1e-5,  # variances of about 100
+        policy=EXACT,
+    ),
+    "fed-glmm": Case(
+        lambda: mc.regression.FedGLMM(missing="indicator"),
+        lambda: split_numbers("class"),
+        mixed_numbers,
+        masked_error=1e-5,
         policy=EXACT,
     ),
     "fed-multinomial-regression": Case(
@@ -456,6 +508,16 @@ CASES = {
         real_arrays,
         masked_error=0.0,
         policy=EXACT,
+    ),
+    "fed-mixed-cox": Case(
+        lambda: mc.survival.FedMixedCox(n_times=12),
+        timed_sites,
+        lambda fit: {**regression_numbers(fit), "variance": np.array([fit.variance_])},
+        masked_error=1e-5,
+        policy=EXACT,
+    ),
+    "fed-mixed-cox, fixed": Case(
+        lambda: mc.survival.FedMixedCox("fixed", n_times=12), timed_sites, regression_numbers, policy=EXACT
     ),
     "suggest-stratifier": Case(TriedStratifier, labelled_sites, stratifier_numbers, policy=EXACT),
     "fed-stack": Case(

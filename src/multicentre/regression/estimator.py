@@ -264,7 +264,7 @@ class FedGLM(HasFormula, HasSiteIntercepts):
             null = deviance_without_covariates(session, agreed)
         elif self._offset_column:
             null = rounds.fit_model(session, agreed, plan, null=True).ascent.deviance
-        self._set_fit(agreed, fit, len(session.sites) - 1 if intercepts else 0)
+        self._set_fit(agreed, fit, round(intercepts.n_sites) - 1 if intercepts else 0)
         self._set_likelihood(agreed, fit, null)
         self._infer(session, agreed, fit, intercepts)
         self.tests_ = self._tests(agreed)

@@ -104,7 +104,8 @@ class Products(Release):
 class Intercepts(Release):
     """Sums of the sites' intercepts, weighted by patients, for their mean and its standard error."""
 
-    n_sites: float = number("sites with a finite intercept", bound=PATIENTS)
+    n_sites: float = number("sites: 1", bound=PATIENTS)
+    n_finite: float = number("sites with a finite intercept", bound=PATIENTS)
     weight: float = number("weight of their patients", bound=PATIENTS)
     total: float = number("intercept times weight", bound=PRODUCTS)
     variance: float = number("squared weight divided by the information on the intercept", bound=PRODUCTS)

@@ -20,6 +20,7 @@ from scipy.special import xlogy
 
 from multicentre.core.messages import Length, Lengths, Message, Nothing
 from multicentre.core.steps import step
+from multicentre.core.wire import encode
 from multicentre.data.formula.site import FormulaPart
 from multicentre.data.missing.values import Missing
 from multicentre.data.records import effective_number, fewest_different
@@ -68,6 +69,7 @@ class RegressionSite(FormulaPart):
     }
     data: TableData
     state: messages.Model | None = None
+    _about_site: bytes = b""
 
     def n_parameters(self, request: Message) -> int:
         """Return the number of coefficients of a request."""
@@ -162,15 +164,16 @@ class RegressionSite(FormulaPart):
         own, behind = self._own_intercept(request)
         weight = float(self._weights.sum())
         if own is None:
-            return messages.Intercepts(0.0, 0.0, 0.0, 0.0, np.zeros(len(request.coefficients)), patients=behind)
+            return messages.Intercepts(1.0, 0.0, 0.0, 0.0, 0.0, np.zeros(len(request.coefficients)), patients=behind)
         shares = weight * own.centred.mean
         return messages.Intercepts(
-            1.0, weight, weight * own.intercept, weight**2 / own.centred.information, shares, patients=behind
+            1.0, 1.0, weight, weight * own.intercept, weight**2 / own.centred.information, shares, patients=behind
         )
 
     @step(releases=messages.OwnIntercept, when="on request", refusable=True)
     def tell_intercept(self, request: messages.Uncertainty) -> messages.OwnIntercept:
         """Return the site's intercept and its standard error, so that an analyst can compare the sites."""
+        self._ask_only_once(request)
         own, behind = self._own_intercept(request)
         if own is None:
             return messages.OwnIntercept(0.0, 0.0, patients=0)
@@ -182,6 +185,17 @@ class RegressionSite(FormulaPart):
         variance = request.dispersion / own.centred.information + float(mean @ covariance @ mean)
         value = request.coefficients[0] + own.intercept - float(shift @ request.coefficients)
         return messages.OwnIntercept(value, float(np.sqrt(max(variance, 0.0))), patients=behind)
+
+    def _ask_only_once(self, request: Message) -> None:
+        """Refuse a second, different request about this site alone: the difference could single out a patient."""
+        encoded = encode(request)
+        if self._about_site not in (b"", encoded):
+            raise ConfigurationError(
+                "repeated requests about a single site must be identical; got a different one",
+                where=self.method,
+                hint="Start a new fit.",
+            )
+        self._about_site = encoded
 
     def _own_intercept(self, request: messages.At) -> tuple[OwnIntercept | None, int]:
         """Return the site's intercept, None if it is not finite, and the effective number of patients."""

@@ -41,15 +41,16 @@ def sum_intercepts(session: Session, agreed: Agreed, fit: Fit) -> messages.Inter
         messages.Intercepts,
         lambda: session.sum(RegressionSite.sum_intercepts, agreed.at(fit.coefficients)),
     )
-    if sums.n_sites < 0.5:
+    if sums.n_finite < 0.5:
         raise DataError(
             "at least one site must have different outcomes; each has patients of one class, or only outcomes of 0",
             where="y",
             hint="Fit without site_effects.",
         )
-    if one_sided := round(len(session.sites) - sums.n_sites):
+    n_sites = round(sums.n_sites)
+    if one_sided := round(n_sites - sums.n_finite):
         warnings.warn(
-            f"{one_sided} of {len(session.sites)} sites have outcomes of one class only, or counts of 0 only. They "
+            f"{one_sided} of {n_sites} sites have outcomes of one class only, or counts of 0 only. They "
             "have no finite intercept, and their patients do not influence the coefficients.",
             SeparationWarning,
             stacklevel=5,
@@ -95,7 +96,7 @@ def add_mean_intercept(covariance: Floats, sums: messages.Intercepts, dispersion
 
     Examples
     --------
-    >>> sums = messages.Intercepts(1.0, 10.0, 0.0, 20.0, np.array([10.0, 5.0]))
+    >>> sums = messages.Intercepts(1.0, 1.0, 10.0, 0.0, 20.0, np.array([10.0, 5.0]))
     >>> add_mean_intercept(np.diag([0.0, 4.0]), sums, 1.0).tolist()
     [[1.2, -2.0], [-2.0, 4.0]]
     """

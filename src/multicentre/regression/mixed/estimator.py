@@ -160,7 +160,7 @@ class FedLinearMixedModel(MixedResults):
         self._request = messages.AtSolution(
             **effects_of(agreed, tuple(self.slopes)),
             covariance=fit.covariance,
-            divisor=1.0,
+            directions=np.zeros_like(fit.covariance),
             coefficients=solution.coefficients,
             variance=solution.variance,
         )

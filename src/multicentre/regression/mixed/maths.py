@@ -65,7 +65,7 @@ class Weighted:
 
 @dataclass(frozen=True)
 class Curved(Weighted):
-    """Weighted products with their derivatives by the r distinct entries of G.
+    """Weighted products with their derivatives by the r distinct entries of a symmetric K, where G changes by C K C'.
 
     Parameters
     ----------
@@ -142,12 +142,19 @@ def weigh(moments: Moments, covariance: Floats) -> Weighted:
     return Weighted(0.5 * (products + products.T), float(np.linalg.slogdet(inflated)[1]))
 
 
-def weigh_with_derivatives(moments: Moments, covariance: Floats, divisor: float) -> Curved:
-    """Return the weighted products and their derivatives by the entries of ``divisor * covariance``."""
+def weigh_with_derivatives(moments: Moments, covariance: Floats, directions: Floats) -> Curved:
+    """Return the weighted products and their derivatives by K, where the covariance changes by C K C'.
+
+    Parameters
+    ----------
+    moments : Moments
+    covariance, directions : arrays of shape (q, q)
+        G and C.
+    """
     inflated = np.eye(len(covariance)) + moments.effects @ covariance
     reduced = np.linalg.solve(inflated, moments.cross)
     inner = np.linalg.solve(inflated, moments.effects)
-    units, weighted = units_of(len(covariance)) / divisor, weigh(moments, covariance)
+    units, weighted = directions @ units_of(len(covariance)) @ directions.T, weigh(moments, covariance)
     slopes = -np.einsum("ji,ajk,kl->ail", reduced, units, reduced)
     turned = np.einsum("aij,jk,bkl->abil", units, inner, units)
     turned = turned + turned.transpose(1, 0, 2, 3)
@@ -207,9 +214,9 @@ def solve(weighted: Weighted, n_patients: float, *, restricted: bool) -> Solutio
 
 
 def derive_criterion(sums: Curved, solution: Solution, n_patients: float, *, restricted: bool) -> tuple[Floats, Floats]:
-    """Return the first and second derivatives of the criterion by the entries of G, shapes (r,) and (r, r).
+    """Return the first and second derivatives of the criterion by the entries of K, shapes (r,) and (r, r).
 
-    The coefficients depend on G; the second derivatives of the sum of squares have a term for this.
+    The coefficients depend on K; the second derivatives of the sum of squares have a term for this.
     """
     vector, inverse = np.append(-solution.coefficients, 1.0), solution.inverse
     freedom = n_patients - (len(inverse) if restricted else 0)
@@ -229,7 +236,7 @@ def derive_criterion(sums: Curved, solution: Solution, n_patients: float, *, res
 
 
 def by_factor(factor: Floats, gradient: Floats, hessian: Floats) -> tuple[Floats, Floats]:
-    """Return derivatives by the entries of the Cholesky factor L for derivatives by those of G = L L'.
+    """Return derivatives by the entries of a triangular factor M for derivatives by those of K = M M'.
 
     Parameters
     ----------
@@ -252,6 +259,31 @@ def by_factor(factor: Floats, gradient: Floats, hessian: Floats) -> tuple[Floats
     pairs = np.einsum("aij,bkj->abik", moves, moves)
     bends = (pairs + pairs.transpose(1, 0, 2, 3))[:, :, rows, columns]
     return jacobian.T @ gradient, jacobian.T @ hessian @ jacobian + bends @ gradient
+
+
+def directions_of(factor: Floats) -> Floats:
+    """Return the lower triangular C with C C' = L L' + I, so that L = C M with entries of M of order 1.
+
+    Derivatives along C K C' neither vanish as L grows, nor hide a boundary as L goes to 0.
+
+    Examples
+    --------
+    >>> directions_of(np.zeros((1, 1))).tolist()
+    [[1.0]]
+    """
+    return np.asarray(np.linalg.cholesky(factor @ factor.T + np.eye(len(factor))), dtype=np.float64)
+
+
+def basis_of(directions: Floats) -> Floats:
+    """Return the matrix from the entries of M to those of C M, shape (r, r).
+
+    Examples
+    --------
+    >>> basis_of(np.array([[2.0, 0.0], [1.0, 3.0]])).tolist()
+    [[2.0, 0.0, 0.0], [1.0, 3.0, 0.0], [0.0, 0.0, 3.0]]
+    """
+    places = triangle(len(directions))
+    return np.column_stack([(directions @ lower(unit))[places] for unit in np.eye(len(places[0]))])
 
 
 def descent_step(gradient: Floats, hessian: Floats, longest: float) -> Floats:

@@ -35,7 +35,7 @@ class AtCovariance(Effects):
     """Covariance of the effects at which the sites compute."""
 
     covariance: Floats = array("covariance of the effects, relative to the residual variance", ("q", "q"))
-    divisor: float = number("derivatives are by entries of the covariance times this number")
+    directions: Floats = array("matrix C; derivatives are by K, where the covariance changes by C K C'", ("q", "q"))
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ class Descent(Message):
 
     point: Floats = array("best parameters so far", ("w",))
     step: Floats = array("step from the best parameters", ("w",))
+    change: float = number("largest entry of the step, in units of order 1")
     share: float = number("fraction of the step that is taken")
     objective: float = number("minus the log-likelihood at the best parameters", finite=False)
     n_patients: float = number("patients behind the sums", unit="patients")

@@ -41,9 +41,11 @@ from multicentre.regression.mixed.maths import (
     Curved,
     Solution,
     Weighted,
+    basis_of,
     by_factor,
     derive_criterion,
     descent_step,
+    directions_of,
     lower,
     solve,
     triangle,
@@ -54,7 +56,7 @@ from multicentre.regression.rounds import LARGEST_START, NOISE, Agreed, Plan
 Floats = NDArray[np.float64]
 # Variances of an effect, relative to the variance of its estimate at a site of mean size, among which a fit starts.
 STARTS = (0.1, 1.0, 10.0, 100.0)
-# Longest step of an entry of the scaled Cholesky factor, relative to its size plus 1, and of a coefficient.
+# Longest step of a coefficient, and of an entry of a Cholesky factor in units of order 1.
 LONGEST = 1.0
 # Standard deviation of the effects where the rounds of a generalised model start, on the scale of the predictor.
 FIRST_DEVIATION = 0.5
@@ -62,11 +64,22 @@ FIRST_DEVIATION = 0.5
 
 @dataclass(frozen=True)
 class Point:
-    """Objective at some parameters, with its derivatives."""
+    """Objective at some parameters, with its derivatives.
+
+    Parameters
+    ----------
+    objective : float
+    gradient : array of shape (w,)
+    hessian : array of shape (w, w)
+    basis : array of shape (w, w)
+        Matrix from the coordinates of the derivatives, in units of order 1, to the parameters.
+    n_patients : float
+    """
 
     objective: float
     gradient: Floats
     hessian: Floats
+    basis: Floats
     n_patients: float
 
 
@@ -143,8 +156,8 @@ def fit_linear(session: Session, agreed: Agreed, slopes: tuple[str, ...], plan: 
     start = np.sqrt(STARTS[int(np.argmin(criteria[1:]))]) * np.eye(size)
 
     def request_at(factor: Floats) -> messages.AtCovariance:
-        covariance = factor @ factor.T / divisor
-        return messages.AtCovariance(**fields, covariance=0.5 * (covariance + covariance.T), divisor=divisor)
+        covariance, directions = factor @ factor.T / divisor, directions_of(factor) / np.sqrt(divisor)
+        return messages.AtCovariance(**fields, covariance=0.5 * (covariance + covariance.T), directions=directions)
 
     def evaluate(entries: Floats) -> Point:
         factor = lower(entries)
@@ -159,7 +172,9 @@ def fit_linear(session: Session, agreed: Agreed, slopes: tuple[str, ...], plan: 
         )
         solution = solve(curved, sums.n_patients, restricted=restricted)
         derivatives = derive_criterion(curved, solution, sums.n_patients, restricted=restricted)
-        return Point(solution.criterion, *by_factor(factor, *derivatives), sums.n_patients)
+        directions = directions_of(factor)
+        inner = np.asarray(np.linalg.solve(directions, factor), dtype=np.float64)
+        return Point(solution.criterion, *by_factor(inner, *derivatives), basis_of(directions), sums.n_patients)
 
     minimum = _descend(session, start[triangle(size)], evaluate, plan)
     last = request_at(lower(minimum.point))
@@ -186,7 +201,7 @@ def fit_generalized(session: Session, agreed: Agreed, slopes: tuple[str, ...], p
 
     def evaluate(point: Floats) -> Point:
         sums = session.sum(GeneralizedMixedSite.sum_laplace, request_at(point))
-        return Point(-sums.value, -sums.gradient, sums.information, sums.n_patients)
+        return Point(-sums.value, -sums.gradient, sums.information, np.eye(len(point)), sums.n_patients)
 
     minimum = _descend(session, start, evaluate, plan)
     last = request_at(minimum.point)
@@ -197,16 +212,15 @@ def fit_generalized(session: Session, agreed: Agreed, slopes: tuple[str, ...], p
 def _descend(session: Session, start: Floats, evaluate: Callable[[Floats], Point], plan: Plan) -> Minimum:
     """Minimise an objective by Newton steps that are halved while it rises."""
     nothing = np.zeros_like(start)
-    first = messages.Descent(start, nothing, 1.0, np.inf, 0.0)
+    first = messages.Descent(start, nothing, 0.0, 1.0, np.inf, 0.0)
     rounds = session.rounds(plan.max_iter, messages.Descent, lambda: first)
     for _ in rounds:
         before = rounds.state
         tried = before.point + before.share * before.step
         at = evaluate(tried)
         rounds.state = _accept(before, tried, at)
-        change = float(np.abs(rounds.state.step).max())
-        rounds.record(objective=at.objective, change=change, share=before.share)
-        if rounds.state.share == 1.0 and change < plan.tol:
+        rounds.record(objective=at.objective, change=rounds.state.change, share=before.share)
+        if rounds.state.share == 1.0 and rounds.state.change < plan.tol:
             rounds.stop()
     final = rounds.state
     point = final.point + (final.step if rounds.stopped else 0.0)
@@ -218,9 +232,9 @@ def _accept(before: messages.Descent, tried: Floats, at: Point) -> messages.Desc
     slack = NOISE * (1.0 + abs(at.objective))
     if at.n_patients == before.n_patients and at.objective > before.objective + slack:
         return replace(before, share=before.share / 2.0)
-    longest = LONGEST * (1.0 + float(np.abs(tried).max()))
-    step = descent_step(at.gradient, at.hessian, longest)
-    return messages.Descent(tried, step, 1.0, at.objective, at.n_patients)
+    step = descent_step(at.gradient, at.hessian, LONGEST)
+    change = float(np.abs(step).max())
+    return messages.Descent(tried, at.basis @ step, change, 1.0, at.objective, at.n_patients)
 
 
 def _check_independent(products: Floats, agreed: Agreed, *, masked: bool) -> None:

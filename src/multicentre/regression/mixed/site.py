@@ -84,9 +84,10 @@ class LinearMixedSite(MixedSite):
     def sum_curvature(self, request: messages.AtCovariance) -> messages.Curved:
         """Sum weighted products of covariates and outcome, and their derivatives by the covariance of the effects."""
         moments = self._moments(request)
-        if not 0 < request.divisor < np.inf:
-            raise MessageError("divisor must be positive and finite; got another number", where=self.method)
-        sums = weigh_with_derivatives(moments, self._checked(request.covariance, moments), request.divisor)
+        covariance = self._checked(request.covariance, moments)
+        if request.directions.shape != covariance.shape:
+            raise MessageError("directions must have the shape of the covariance; got another", where=self.method)
+        sums = weigh_with_derivatives(moments, covariance, request.directions)
         return messages.Curved(
             float(len(self.data)),
             1.0,
@@ -102,6 +103,7 @@ class LinearMixedSite(MixedSite):
     @step(releases=messages.OwnEffects, when="on request", refusable=True)
     def tell_effects(self, request: messages.AtSolution) -> messages.OwnEffects:
         """Predict the effects of the site, so that an analyst can compare the sites."""
+        self._ask_only_once(request)
         moments = self._moments(request)
         covariance = self._checked(request.covariance, moments)
         if len(request.coefficients) != len(moments.total) - 1:
@@ -141,6 +143,7 @@ class GeneralizedMixedSite(MixedSite):
     @step(releases=messages.OwnEffects, when="on request", refusable=True)
     def tell_effects(self, request: messages.AtFactor) -> messages.OwnEffects:
         """Predict the effects of the site, so that an analyst can compare the sites."""
+        self._ask_only_once(request)
         site, _ = self._site_data(request)
         factor = lower(request.factor)
         mode = find_mode(site, request.coefficients, factor, np.zeros(len(factor)))

@@ -188,8 +188,8 @@ class FedMixedCox(CoxResults):
         self.log_likelihood_ = fit.log_likelihood
         self._set_model(fit)
         self._infer(fit)
-        self._test_effects(fit, null.totals.value, len(session.sites))
-        self._warn_of_effects(fit, len(session.sites))
+        self._test_effects(fit, null.totals.value)
+        self._warn_of_effects(fit)
 
     def _set_model(self, fit: MixedFit) -> None:
         baseline = np.cumsum(fit.increments) * np.exp(-fit.shift)
@@ -215,7 +215,7 @@ class FedMixedCox(CoxResults):
         self.p_values_ = wald_p_values(self.coef_, self.standard_errors_)
         self.hazard_ratios_ = hazard_ratios(self.coef_, self.standard_errors_, self.confidence_level)
 
-    def _test_effects(self, fit: MixedFit, null_value: float, n_sites: int) -> None:
+    def _test_effects(self, fit: MixedFit, null_value: float) -> None:
         self.tests_: dict[str, TestResult] = {}
         if not self.converged_:
             return
@@ -223,12 +223,13 @@ class FedMixedCox(CoxResults):
         if d:
             statistic = float(self.coef_ @ np.linalg.pinv(self.covariance_, hermitian=True) @ self.coef_)
             self.tests_["wald"] = chi_square(statistic, d)
+        n_sites = round(fit.sums.n_sites)
         if self.site_effects == "fixed" and n_sites > 1:
             self.tests_["site_effects"] = chi_square(gain, n_sites - 1)
         if self.site_effects == "gamma":  # a variance of 0 is at the end of its range
             self.tests_["site_effects"] = TestResult(gain, 1, 0.5 * float(chi2.sf(gain, 1)))
 
-    def _warn_of_effects(self, fit: MixedFit, n_sites: int) -> None:
+    def _warn_of_effects(self, fit: MixedFit) -> None:
         if not fit.converged:
             warnings.warn(
                 f"the rounds ended at max_iter={self.max_iter} before the parameters converged. The fit has no "
@@ -236,9 +237,9 @@ class FedMixedCox(CoxResults):
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        if without := round(n_sites - fit.sums.n_sites):
+        if without := round(fit.sums.n_infinite):
             warnings.warn(
-                f"{without} of {n_sites} sites have no events, and no finite fixed effect. Their patients do not "
+                f"{without} of {round(fit.sums.n_sites)} sites have no events, and no finite fixed effect. Their patients do not "
                 "influence the coefficients.",
                 SeparationWarning,
                 stacklevel=4,

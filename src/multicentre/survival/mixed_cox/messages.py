@@ -31,7 +31,8 @@ class Effects(Release):
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     n_events: float = number("events", unit="patients", bound=PATIENTS)
-    n_sites: float = number("sites with a finite effect", bound=PATIENTS)
+    n_sites: float = number("sites: 1", bound=PATIENTS)
+    n_infinite: float = number("sites without a finite effect", bound=PATIENTS)
     effect: float = number("logarithm of the effect times patients", bound=SUMS)
     squared_effect: float = number("square of the logarithm of the effect", bound=PATIENTS)
     uncertainty: float = number("variance of the logarithm of the effect at these parameters", bound=PATIENTS)

@@ -110,7 +110,8 @@ class MixedCoxSite(CoxSite):
         return {
             "n_patients": float(len(self.data)),
             "n_events": n_events,
-            "n_sites": float(is_finite),
+            "n_sites": 1.0,
+            "n_infinite": float(not is_finite),
             "effect": log_effect * len(self.data),
             "squared_effect": log_effect**2,
             "uncertainty": uncertainty,
