@@ -221,12 +221,29 @@ class Consortium:
         more = '[data.survival]\nunit = "months"\ncolumns = ["arm"]\n[run]\ncompare = false'
         return self._approved(name, "log-rank", 'group = "arm"', files, more)
 
+    def study_of_several(self, name: str, sites=SITES) -> Path:
+        """Write a study of a table, a test and a model, and have its sites approve it."""
+        files = {site: {"file": f"../patients/{site}/survival.csv"} for site in sites}
+        more = (
+            '[data.survival]\nunit = "months"\ncolumns = ["arm"]\n'
+            '[data.table]\noutcome = "event"\ncolumns = ["arm"]\n[run]\ncompare = false'
+        )
+        blocks = (
+            '[[analysis]]\nname = "table-1"\nmethod = "describe"\nparameters = { quartiles = false }\n'
+            '[[analysis]]\nname = "test"\nmethod = "log-rank"\nparameters = { group = "arm" }\n'
+            '[[analysis]]\nname = "cox"\nmethod = "fed-cox"\n'
+        )
+        return self._written(name, "", blocks, files, more)
+
     def _approved(self, name: str, method: str, parameters: str, files: Mapping[str, Mapping], more: str) -> Path:
+        return self._written(name, f'method = "{method}"\n', f"[parameters]\n{parameters}\n", files, more)
+
+    def _written(self, name: str, method: str, analyses: str, files: Mapping[str, Mapping], more: str) -> Path:
         sites = "\n".join(f"{site} = {{ {_inline(paths)} }}" for site, paths in files.items())
         path = self.root / "studies" / f"{name}.toml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(
-            f'[study]\nname = "{name}"\nmethod = "{method}"\nseed = 3\n[parameters]\n{parameters}\n'
+            f'[study]\nname = "{name}"\n{method}seed = 3\n{analyses}'
             f'[data]\nid_column = "patient"\n[sites]\n{sites}\n{more}\n'
         )
         for site in files:

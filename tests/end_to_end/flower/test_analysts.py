@@ -82,6 +82,19 @@ def test_the_numbers_are_those_of_one_process_and_every_ledger_names_her(consort
     assert "Analyst ada" in consortium.up.printed
 
 
+def test_several_analyses_are_approved_at_once_and_end_in_one_run(consortium, door, ada, tmp_path):
+    study = consortium.study_of_several("several")
+    run = order(consortium, door, ada, study, "--output", tmp_path / "runs")
+    assert run.wait() == 0, run.printed
+    (folder,) = (tmp_path / "runs").iterdir()
+    here = in_one_process(study, tmp_path / "here").path
+    for place in ("table-1/results/table-1.csv", "test/results/test.csv", "cox/results/hazard-ratios.csv"):
+        assert (folder / "analyses" / place).read_text() == (here / "analyses" / place).read_text()
+    assert (folder / "analyses/cox/figures/result.svg").is_file()
+    assert "Hazard ratio of arm" in run.printed
+    assert asked_by(consortium, study) == {ada.card.fingerprint}
+
+
 def test_a_run_that_she_interrupts_is_taken_up_again(consortium, door, ada, tmp_path):
     study = consortium.study("interrupted", rounds=12)
     run = order(consortium, door, ada, study, "--output", tmp_path / "runs")

@@ -1,9 +1,12 @@
 """Studies with several analyses: terms, cards, budgets, runs, refusals and resumed runs."""
 
 import json
+import re
 from functools import partial
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -24,7 +27,7 @@ from multicentre.studies.study import digest_of, study_terms
 from multicentre.studies.study_file import study_from_mapping
 from support.real_sites import Hospitals
 from support.remote_sites import ByHand
-from support.several_analyses import BLOCKS, SITES, write_several, write_single
+from support.several_analyses import BLOCKS, SITES, write_patients, write_several, write_single
 
 ONLY_DESCRIBE_AND_COX = 'min_patients = 10\nmethods = ["describe", "fed-cox"]\n'
 
@@ -263,6 +266,22 @@ def test_a_resumed_run_repeats_no_finished_analysis(finished, tmp_path, monkeypa
     steps = [entry.get("step") for entry in read_ledger(folder / "sites/lyon/ledger.jsonl")]
     assert steps.count("count_groups") == 1
     assert steps.count("sum_scores") == 1
+
+
+@pytest.mark.slow
+def test_the_example_of_the_page_runs(tmp_path):
+    page = (Path(__file__).resolve().parents[3] / "docs" / "study-file.md").read_text(encoding="utf-8")
+    (example,) = (block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[[analysis]]" in block)
+    write_patients(tmp_path, 120)
+    for place, name in (("lyon", "lyon"), ("turin", "porto")):
+        patients = pd.read_csv(tmp_path / f"{name}.csv").assign(sex=["f", "m", "m"] * 40)
+        (tmp_path / place).mkdir()
+        patients.to_csv(tmp_path / place / "patients.csv", index=False)
+    (tmp_path / "study.toml").write_text(f"{example}\n[run]\ncompare = false\n")
+    folder = run_study(read_study(tmp_path / "study.toml"))
+    assert [entry["status"] for entry in entries(folder).values()] == ["finished"] * 5
+    times = pd.read_csv(folder.path / "analyses/survival/results/survival-at-times.csv")
+    assert times["time"].tolist() == [6, 12, 24] * 2
 
 
 @pytest.mark.slow

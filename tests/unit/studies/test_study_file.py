@@ -17,6 +17,7 @@ from multicentre.studies.study import digest_of
 from multicentre.studies.study_file import read_study, study_from_mapping
 from multicentre.studies.tables import (
     About,
+    AnalysisTable,
     DataTable,
     EventsTable,
     OutcomeTable,
@@ -248,7 +249,9 @@ def test_toml_special_values():
 
 def test_documented_study_is_valid_and_all_keys_are_documented():
     page = (Path(__file__).resolve().parents[3] / "docs" / "study-file.md").read_text(encoding="utf-8")
-    views, models, events, survival, table, vertical, validation = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    views, models, events, survival, table, several, vertical, validation = re.findall(
+        r"```toml\n(.*?)```", page, re.DOTALL
+    )
     study = study_from_mapping(tomllib.loads(views) | {"privacy": {}})
     assert study.data.label_column == "diagnosis"
     evaluation = study_from_mapping(tomllib.loads(survival) | tomllib.loads(models), folder=Path("/study"))
@@ -256,6 +259,7 @@ def test_documented_study_is_valid_and_all_keys_are_documented():
     assert study_from_mapping(tomllib.loads(events)).data.events.patient == "subject_id"
     assert study_from_mapping(tomllib.loads(survival)).data.survival.categories == {"grade": ("I", "II", "III")}
     assert study_from_mapping(tomllib.loads(table)).data.table.classes == ("no", "yes")
+    assert len(study_from_mapping(tomllib.loads(several)).analyses) == 5
     assert study_from_mapping(tomllib.loads(vertical)).method == "fed-msgl"
     assert (
         study_from_mapping(
@@ -263,7 +267,17 @@ def test_documented_study_is_valid_and_all_keys_are_documented():
         ).validation.kind
         == "date"
     )
-    for kind in (About, DataTable, EventsTable, OutcomeTable, SurvivalTable, PrivacyTable, ValidationTable, RunTable):
+    for kind in (
+        About,
+        AnalysisTable,
+        DataTable,
+        EventsTable,
+        OutcomeTable,
+        SurvivalTable,
+        PrivacyTable,
+        ValidationTable,
+        RunTable,
+    ):
         assert all(f"| `{key}` |" in page for key in kind.model_fields), kind
     assert all(f"`{field.name}`" in page for field in dataclasses.fields(Policy))
 
