@@ -29,7 +29,7 @@ def method_table(table: Table) -> PageTable:
     rows = [[column[number] for column in columns] for number in range(len(table.rows))]
     names = [_name(table.columns, place) for place in places]
     numeric = frozenset(
-        shown for shown, column in enumerate(columns) if shown and any(column) and all(map(_is_numeric, column))
+        place for place, column in enumerate(columns) if place and any(column) and all(map(_is_numeric, column))
     )
     caption = table.caption if _IS_NUMBERED.fullmatch(table.title) else f"{table.title}. {table.caption}"
     return PageTable(caption, names, rows, numeric)

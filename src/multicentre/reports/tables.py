@@ -59,7 +59,7 @@ class PageTable:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the table becomes cards on a telephone: more than three columns, or three with long texts."""
+        """True if the table becomes cards on a telephone: more than three columns, or three with long texts."""
         has_long_texts = any(len(text) > LONG_CELL for row in self.rows for text in row[1:])
         return len(self.columns) > 3 or (len(self.columns) == 3 and has_long_texts)
 

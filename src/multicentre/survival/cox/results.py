@@ -255,8 +255,10 @@ class CoxResults(SurvivalEstimator):
         if proportional:
             caption += ", and tests of proportional hazards by Grambsch and Therneau (small p-values speak against it)"
             tests["proportional hazards, all columns"] = proportional["global"]
-            shown = [self.feature_names_in_[place] for place in self._places()]
-            tests |= {f"proportional hazards, {name}": proportional[name] for name in shown if name in proportional}
+            names_of_rows = [self.feature_names_in_[place] for place in self._places()]
+            tests |= {
+                f"proportional hazards, {name}": proportional[name] for name in names_of_rows if name in proportional
+            }
         rows: list[list[str | float | None]] = [
             [name, _finite_or_none(test.statistic), test.degrees_of_freedom, _finite_or_none(test.p_value)]
             for name, test in tests.items()
