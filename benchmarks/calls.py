@@ -231,7 +231,10 @@ def classes() -> Sites:
 
 def three_classes() -> Sites:
     """Return three sites with three classes to be told apart."""
-    return {name: data.with_arrays(y=np.digitize(data.y, [-1.0, 1.0])) for name, data in numbers().items()}
+    sites = {}
+    for place, (name, data) in enumerate(numbers().items()):
+        sites[name] = named(mc.data.TableData(data.X, np.digitize(data.y, [-1.0, 1.0])), place)
+    return sites
 
 
 def numbers() -> Sites:

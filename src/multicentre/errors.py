@@ -246,6 +246,10 @@ class NoiseWarning(UserWarning):
     """The noise of a private fit is about as large as its result."""
 
 
+class DispersionWarning(UserWarning):
+    """Counts vary no more than under the Poisson law, although the model allows it."""
+
+
 class LeftOutWarning(UserWarning):
     """A result is over fewer sites than the study has, because some refused."""
 

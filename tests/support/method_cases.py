@@ -253,6 +253,13 @@ def shifted_sites() -> dict[str, mc.data.TableData]:
 def mixed_numbers(fit: Any) -> dict[str, np.ndarray]:
     """Return coefficients, standard errors and variances of a mixed model."""
     return {**regression_numbers(fit), "variances": fit.random_covariance_}
+def counted_sites() -> dict[str, mc.data.TableData]:
+    """Return three sites with a count to predict that varies more than under the Poisson law."""
+    rng = np.random.default_rng(10)
+    X = rng.normal(size=(240, 2))
+    y = rng.poisson(np.exp(0.8 + 0.4 * X[:, 0]) * rng.gamma(2.0, 0.5, 240)).astype(np.float64)
+    data = mc.data.TableData(X, y, columns=["age", "dose"], outcome="number")
+    return {f"site-{i}": data.take(np.arange(i, 240, 3)) for i in range(3)}
 
 
 def regression_numbers(fit: Any) -> dict[str, np.ndarray]:
@@ -488,6 +495,10 @@ CASES = {
         lambda: split_numbers("class"),
         mixed_numbers,
         masked_error=1e-5,
+    "fed-glm, counts": Case(
+        lambda: mc.regression.FedGLM("negative_binomial"),
+        counted_sites,
+        lambda fit: {**regression_numbers(fit), "overdispersion": np.array(fit.overdispersion_)},
         policy=EXACT,
     ),
     "fed-multinomial-regression": Case(

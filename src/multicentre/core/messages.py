@@ -192,21 +192,23 @@ def number(
     bound: float | None = None,
     sensitivity: float | None = None,
     permission: str = "",
+    default: float | None = None,
 ) -> Any:
-    """Declare a real number."""
-    return _declare(
-        Declaration(
-            "number",
-            what,
-            unit=unit,
-            finite=finite,
-            optional=optional,
-            bound=bound,
-            sensitivity=sensitivity,
-            norm="l1",
-            permission=permission,
-        )
+    """Declare a real number; a field with a default is keyword-only."""
+    declaration = Declaration(
+        "number",
+        what,
+        unit=unit,
+        finite=finite,
+        optional=optional,
+        bound=bound,
+        sensitivity=sensitivity,
+        norm="l1",
+        permission=permission,
     )
+    if default is not None:
+        return dataclasses.field(default=default, kw_only=True, metadata={_DECLARATION: declaration})
+    return _declare(declaration)
 
 
 def count(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from multicentre.data.missing.values import GAP_STEPS
 from multicentre.errors import ConfigurationError, SeparationWarning
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.regression import messages, rounds
+from multicentre.regression.count_rounds import fit_with_null
 from multicentre.regression.formula import HasFormula
 from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.maths import (
@@ -29,6 +31,7 @@ from multicentre.regression.maths import (
     quantile,
     variance,
 )
+from multicentre.regression.overdispersion import HasOverdispersion
 from multicentre.regression.results import Scales, default_link, to_units
 from multicentre.regression.rounds import Agreed, Fit, Plan
 from multicentre.regression.site import RegressionMissing, RegressionSite
@@ -48,7 +51,7 @@ MASKED_TOL = 1e-7
 _COLUMN = (None, Where("the name of a column", lambda value: isinstance(value, str) and bool(value)))
 
 
-class FedGLM(HasFormula, HasSiteIntercepts):
+class FedGLM(HasFormula, HasOverdispersion, HasSiteIntercepts):
     """Federated generalised linear model.
 
     Fisher scoring needs sums over patients only, so coefficients, standard errors and tests equal those of the pooled
@@ -56,8 +59,9 @@ class FedGLM(HasFormula, HasSiteIntercepts):
 
     Parameters
     ----------
-    family : {"gaussian", "binomial", "poisson", "gamma"}, default "gaussian"
-        Distribution of the outcome. "binomial" is for two classes, the others for numbers.
+    family : {"gaussian", "binomial", "poisson", "gamma", "negative_binomial"}, default "gaussian"
+        Distribution of the outcome. "binomial" is for two classes, the others for numbers. "negative_binomial" is for
+        counts that vary more than under the Poisson law.
     link : {"identity", "logit", "probit", "cloglog", "log"}, optional
         Function from the mean to the linear predictor: identity or log for gaussian outcomes; logit, probit or cloglog
         for two classes; log for counts and gamma outcomes. By default the first of the family.
@@ -113,6 +117,8 @@ class FedGLM(HasFormula, HasSiteIntercepts):
     -----
     ConvergenceWarning
         The rounds ended at `max_iter`.
+    DispersionWarning
+        Counts of family "negative_binomial" vary no more than under the Poisson law.
     SeparationWarning
         The likelihood rises without bound as a coefficient grows.
 
@@ -196,6 +202,7 @@ class FedGLM(HasFormula, HasSiteIntercepts):
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         steps = {"describe", "sum_columns", "sum_products", "sum_derivatives", "sum_slopes"} | GAP_STEPS
+        steps |= {"sum_count_derivatives"} if self._family == "negative_binomial" else set()
         steps |= self._formula_steps() | ({"sum_score_products"} if self.errors != "model" else set())
         return frozenset(steps | ({"sum_intercepts", "tell_intercept"} if self.site_effects else set()))
 
@@ -208,7 +215,14 @@ class FedGLM(HasFormula, HasSiteIntercepts):
         return self.link or default_link(self._family)
 
     def _check_parameters(self) -> None:
+        if self.family in ("multinomial", "ordinal"):
+            raise ConfigurationError(
+                f"family must be one of {', '.join(LINKS)}; got {self.family}",
+                where="family",
+                hint=f"Use Fed{self.family.capitalize()}Regression for an outcome of several classes.",
+            )
         super()._check_parameters()
+        self._check_counts(site_effects=self.site_effects, l1_ratio=self.l1_ratio)
         self._check_formula()
         if self._link not in LINKS[self._family]:
             raise ConfigurationError(
@@ -255,9 +269,12 @@ class FedGLM(HasFormula, HasSiteIntercepts):
         )
         agreed, self.missing_values_ = rounds.agree(session, model, self.missing, self._parsed)
         plan = self._plan(session, agreed)
-        fit = rounds.fit_model(session, agreed, plan)
+        counts = fit_with_null(session, agreed, plan) if self._family == "negative_binomial" else None
+        fit = counts.full.fit if counts else rounds.fit_model(session, agreed, plan)
         intercepts, null = None, 0.0
-        if self.site_effects:
+        if counts:
+            null = counts.null_deviance
+        elif self.site_effects:
             intercepts, null = sum_intercepts(session, agreed, fit), deviance_without_covariates(session, agreed)
             fit.coefficients[0] += intercepts.total / intercepts.weight
         elif not agreed.has_intercept:
@@ -266,8 +283,11 @@ class FedGLM(HasFormula, HasSiteIntercepts):
             null = rounds.fit_model(session, agreed, plan, null=True).ascent.deviance
         self._set_fit(agreed, fit, round(intercepts.n_sites) - 1 if intercepts else 0)
         self._set_likelihood(agreed, fit, null)
+        has_likelihood = not self.weights or self.weight_type == "frequency"
+        self._set_overdispersion(agreed, fit, counts, has_likelihood=has_likelihood)
         self._infer(session, agreed, fit, intercepts)
         self.tests_ = self._tests(agreed)
+        self._add_count_tests(agreed, counts)
         self._warn_of_fit(fit, agreed)
 
     def _plan(self, session: Session, agreed: Agreed) -> Plan:
@@ -306,6 +326,7 @@ class FedGLM(HasFormula, HasSiteIntercepts):
         squared_scale = agreed.scale**2
         self.deviance_ = float(fit.ascent.deviance * squared_scale)
         has_null = bool(self.site_effects or self._offset_column or not agreed.has_intercept)
+        has_null |= self._family == "negative_binomial"
         self.null_deviance_ = float(null * squared_scale) if has_null else null_deviance(self._family, agreed)
         pearson = max(fit.ascent.pearson, 0.0) * squared_scale  # a masked sum of 0 may be below 0 by rounding
         dispersed = self._family in DISPERSED
@@ -343,7 +364,8 @@ class FedGLM(HasFormula, HasSiteIntercepts):
         inverse = inverse_of(fit.ascent.information, site_intercepts=fixed)
         if self.errors == "model":
             return np.asarray(inverse * (self.dispersion_ / agreed.scale**2), dtype=np.float64)
-        sums = session.sum(RegressionSite.sum_score_products, agreed.at(fit.coefficients))
+        at = replace(agreed.at(fit.coefficients), overdispersion=self.overdispersion_)
+        sums = session.sum(RegressionSite.sum_score_products, at)
         size, n_coefficients = self.residual_freedom_ + self._n_coefficients, self._n_coefficients
         factor = 1.0
         if self.errors == "HC1":
@@ -357,7 +379,7 @@ class FedGLM(HasFormula, HasSiteIntercepts):
         if not d or np.isnan(self.covariance_[1:, 1:]).any():
             return {}
         tests = {"wald": chi_square_test(float(self.coef_ @ np.linalg.solve(self.covariance_[1:, 1:], self.coef_)), d)}
-        if self.errors != "model":
+        if self.errors != "model" or self._family == "negative_binomial":
             return tests
         gain = self.null_deviance_ - self.deviance_
         if self._family == "gaussian":
@@ -401,6 +423,7 @@ class FedGLM(HasFormula, HasSiteIntercepts):
             spread=scales.spread,
             scale=scales.scale,
             coefficients=values,
+            overdispersion=self.overdispersion_,
         )
 
 

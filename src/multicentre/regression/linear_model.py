@@ -28,7 +28,7 @@ class LinearModel(Message):
     [0.5]
     """
 
-    family: str = text("gaussian, binomial, poisson or gamma")
+    family: str = text("gaussian, binomial, poisson, gamma or negative_binomial")
     link: str = text("identity, logit, probit, cloglog or log")
     columns: tuple[str, ...] = texts("names of the columns of the data")
     marked: tuple[str, ...] = texts("columns whose missing entries have an indicator, categories without levels")

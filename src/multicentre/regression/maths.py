@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from scipy.special import expit, gammaln, log_ndtr, ndtr, ndtri, xlogy
 from scipy.stats import chi2, norm, t
 
+from multicentre.regression.negative_binomial import count_deviances
+
 Floats = NDArray[np.float64]
-Family = Literal["gaussian", "binomial", "poisson", "gamma"]
+Family = Literal["gaussian", "binomial", "poisson", "gamma", "negative_binomial"]
 Link = Literal["identity", "logit", "probit", "cloglog", "log"]
 
 # Links of each family; the first is the default.
@@ -23,6 +25,7 @@ LINKS: dict[str, tuple[Link, ...]] = {
     "binomial": ("logit", "probit", "cloglog"),
     "poisson": ("log",),
     "gamma": ("log",),
+    "negative_binomial": ("log",),
 }
 # Families whose dispersion is estimated; its error gives t instead of normal distributions.
 DISPERSED = frozenset({"gaussian", "gamma"})
@@ -134,8 +137,15 @@ def slopes(link: Link, predictor: Floats, mean: Floats) -> tuple[Floats, Floats]
     return first, first * (1.0 - exponentials)
 
 
-def variance(family: Family, mean: Floats) -> Floats:
+def variance(family: Family, mean: Floats, overdispersion: float = 0.0) -> Floats:
     """Return the variance of the outcome at dispersion 1, as a function of its mean.
+
+    Parameters
+    ----------
+    family : str
+    mean : array of shape (n,)
+    overdispersion : float, default 0.0
+        Of negative binomial counts; not used for other families.
 
     Examples
     --------
@@ -146,10 +156,14 @@ def variance(family: Family, mean: Floats) -> Floats:
         return np.ones_like(mean)
     if family == "binomial":
         return mean * (1.0 - mean)
-    return mean if family == "poisson" else mean**2
+    if family in ("poisson", "negative_binomial"):
+        return mean + overdispersion * mean**2
+    return mean**2
 
 
-def unit_deviances(family: Family, link: Link, outcome: Floats, predictor: Floats) -> Floats:
+def unit_deviances(
+    family: Family, link: Link, outcome: Floats, predictor: Floats, overdispersion: float = 0.0
+) -> Floats:
     """Return each patient's deviance: twice the log-likelihood lost against a perfect prediction, shape (n,).
 
     References
@@ -163,6 +177,8 @@ def unit_deviances(family: Family, link: Link, outcome: Floats, predictor: Float
     """
     if family == "binomial":
         return -2.0 * _log_share(link, outcome, predictor)
+    if family == "negative_binomial":
+        return count_deviances(outcome, predictor, overdispersion)
     mean = predicted_mean(link, predictor)
     if family == "gaussian":
         return np.square(outcome - mean)
@@ -183,7 +199,7 @@ def _log_share(link: Link, outcome: Floats, predictor: Floats) -> Floats:
     return np.where(has_outcome, np.log(np.maximum(-np.expm1(-hazard), SMALLEST_SHARE)), -hazard)
 
 
-def patient_terms(family: Family, link: Link, outcome: Floats, predictor: Floats) -> Terms:
+def patient_terms(family: Family, link: Link, outcome: Floats, predictor: Floats, overdispersion: float = 0.0) -> Terms:
     """Return the terms of each patient in the derivatives.
 
     Examples
@@ -193,25 +209,34 @@ def patient_terms(family: Family, link: Link, outcome: Floats, predictor: Floats
     ([0.5], [0.25])
     """
     mean = predicted_mean(link, predictor)
-    if link == LINKS[family][0] and family != "gamma":  # the canonical link: the slope is the variance
+    if link == LINKS[family][0] and family not in ("gamma", "negative_binomial"):  # canonical: slope and variance agree
         return Terms(mean, outcome - mean, variance(family, mean))
     if family == "binomial":
         mean = np.clip(mean, SMALLEST_SHARE, 1.0 - SMALLEST_SHARE)
-    slope, spread = slopes(link, predictor, mean)[0], variance(family, mean)
+    slope, spread = slopes(link, predictor, mean)[0], variance(family, mean, overdispersion)
     return Terms(mean, slope * (outcome - mean) / spread, slope**2 / spread)
 
 
 def derive(
-    family: Family, link: Link, rows: Floats, outcome: Floats, predictor: Floats, weights: Floats
+    family: Family,
+    link: Link,
+    rows: Floats,
+    outcome: Floats,
+    predictor: Floats,
+    weights: Floats,
+    overdispersion: float = 0.0,
 ) -> Derivatives:
     """Return deviance, Pearson statistic, gradient and expected information as sums over patients.
 
-    The Pearson statistic is 0 for families without a dispersion.
+    The Pearson statistic is 0 for two classes.
 
     Parameters
     ----------
+    family, link : str
     rows : array of shape (n, p)
     outcome, predictor, weights : arrays of shape (n,)
+    overdispersion : float, default 0.0
+        Of negative binomial counts.
 
     Examples
     --------
@@ -219,12 +244,12 @@ def derive(
     >>> sums.deviance, sums.gradient.tolist(), sums.information.tolist()
     (10.0, [4.0], [[2.0]])
     """
-    terms = patient_terms(family, link, outcome, predictor)
+    terms = patient_terms(family, link, outcome, predictor, overdispersion)
     pearson = 0.0
-    if family in DISPERSED:
-        pearson = float(weights @ (np.square(outcome - terms.mean) / variance(family, terms.mean)))
+    if family != "binomial":
+        pearson = float(weights @ (np.square(outcome - terms.mean) / variance(family, terms.mean, overdispersion)))
     return Derivatives(
-        float(weights @ unit_deviances(family, link, outcome, predictor)),
+        float(weights @ unit_deviances(family, link, outcome, predictor, overdispersion)),
         pearson,
         rows.T @ (weights * terms.score),
         rows.T @ (rows * (weights * terms.weight)[:, None]),

@@ -33,7 +33,7 @@ class Described(Release):
 class Model(Message):
     """Family and link, and the columns that are not covariates."""
 
-    family: str = text("gaussian, binomial, poisson or gamma")
+    family: str = text("gaussian, binomial, poisson, gamma or negative_binomial")
     link: str = text("identity, logit, probit, cloglog or log")
     offset: str = text("column that is added to the linear predictor; empty for none")
     weights: str = text("column of weights; empty for none")
@@ -79,6 +79,14 @@ class At(Centre):
     spread: Floats = array("standard deviation of every covariate", ("d",))
     scale: float = number("divisor of a gaussian outcome with the identity link, else 1")
     coefficients: Floats = array("intercept, then one coefficient per standard deviation", ("p",))
+    overdispersion: float = number("overdispersion of negative binomial counts, else 0", default=0.0)
+
+
+@dataclass(frozen=True)
+class AtCounts(At):
+    """Coefficients and overdispersion at which the sites compute."""
+
+    unit: float = number("derivatives by the overdispersion are those by its multiples of this")
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ class Sums(Release):
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     deviance: float = number("deviance", bound=PRODUCTS)
-    pearson: float = number("Pearson statistic; 0 for classes and counts", bound=PRODUCTS)
+    pearson: float = number("Pearson statistic; 0 for classes", bound=PRODUCTS)
     gradient: Floats = array("first derivatives", ("p",), bound=PRODUCTS)
     information: Floats = array("expected information", ("p", "p"), bound=PRODUCTS)
 
@@ -156,3 +164,36 @@ class Ascent(Message):
     gradient: Floats = array("first derivatives at the best coefficients", ("p",))
     steps: Floats = array("steps of earlier rounds", ("m", "p"))
     changes: Floats = array("changes of the information along these steps", ("m", "p", "p"))
+
+
+@dataclass(frozen=True)
+class CountSums(Release):
+    """Log-likelihood of negative binomial counts, and its derivatives by coefficients and overdispersion."""
+
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    log_likelihood: float = number("log-likelihood", bound=PRODUCTS)
+    deviance: float = number("deviance", bound=PRODUCTS)
+    pearson: float = number("Pearson statistic", bound=PRODUCTS)
+    gradient: Floats = array("first derivatives by the coefficients", ("p",), bound=PRODUCTS)
+    information: Floats = array("expected information on the coefficients", ("p", "p"), bound=PRODUCTS)
+    observed: Floats = array("observed information on the coefficients", ("p", "p"), bound=PRODUCTS)
+    slope: float = number("first derivative by the overdispersion", bound=PRODUCTS)
+    curvature: float = number("second derivative by the overdispersion, with the sign reversed", bound=PRODUCTS)
+    mixed: Floats = array("second derivatives by both, with the sign reversed", ("p",), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class CountAscent(Message):
+    """State of the coordinator between rounds of a negative binomial fit."""
+
+    values: Floats = array("best coefficients so far, and overdispersion times the mean outcome", ("v",))
+    step: Floats = array("step from the best values", ("v",))
+    share: float = number("fraction of the step that is taken")
+    objective: float = number("penalised log-likelihood at the best values", finite=False)
+    n_patients: float = number("patients behind the sums", unit="patients")
+    log_likelihood: float = number("log-likelihood at the best values")
+    deviance: float = number("deviance at the best values")
+    pearson: float = number("Pearson statistic at the best values")
+    information: Floats = array("expected information on the coefficients at the best values", ("p", "p"))
+    gradient: Floats = array("first derivatives at the best values", ("v",))
+    curvature: float = number("second derivative by the overdispersion, with the sign reversed")

@@ -123,6 +123,7 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
                 "p_values_",
                 "intervals_",
                 "dispersion_",
+                "overdispersion_",
                 "deviance_",
                 "null_deviance_",
                 "n_patients_",
@@ -132,7 +133,7 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
             PLAIN,
         ),
         **dict.fromkeys(
-            ("log_likelihood_", "aic_", "bic_"),
+            ("log_likelihood_", "aic_", "bic_", "overdispersion_error_", "pearson_dispersion_"),
             Saved(
                 lambda value: value if np.isfinite(value) else None, lambda value: np.nan if value is None else value
             ),
@@ -155,6 +156,7 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
     aic_: float
     bic_: float
     tests_: dict[str, TestResult]
+    overdispersion_: float
     n_patients_: int
     residual_freedom_: float
     converged_: bool
@@ -408,7 +410,8 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
             Not used, present for API consistency by convention.
         """
         scored = self.leave_out_incomplete(data)
-        deviances = unit_deviances(self._family, self._link, self._outcomes(scored), self.predict_linear(scored))
+        outcomes, predictor = self._outcomes(scored), self.predict_linear(scored)
+        deviances = unit_deviances(self._family, self._link, outcomes, predictor, self.overdispersion_)
         return {"mean_deviance": float(deviances.mean())}
 
     @property

@@ -179,7 +179,7 @@ def agree(
             where="y",
             hint="Check the outcome, and the order of the classes.",
         )
-    if totals.outcome <= SUM_ROUNDING and model.family == "poisson":
+    if totals.outcome <= SUM_ROUNDING and model.family in ("poisson", "negative_binomial"):
         raise DataError("at least one outcome must be above 0; got none", where="y", hint="Check the outcome.")
     fields = {name: getattr(model, name) for name in messages.Model.declarations()}
     about_means = float(formula is None or formula.intercept)  # without an intercept, products are about 0
@@ -232,7 +232,7 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = Fals
         tried = before.coefficients + before.share * before.step
         sums = session.sum(_part_of(session).sum_derivatives, agreed.at(np.clip(tried, -STEEPEST, STEEPEST)))
         if not (plan.is_penalised or np.isfinite(before.objective)):
-            _check_independent(sums.information, agreed, DEPENDENT_MASKED if plan.masked else DEPENDENT, free)
+            check_independent(sums.information, agreed, DEPENDENT_MASKED if plan.masked else DEPENDENT, free)
         rounds.state = reached = _climb(before, tried, sums, plan, free)
         change = float(np.abs(reached.step).max())
         rounds.record(deviance=sums.deviance, change=change, share=before.share)
@@ -251,9 +251,9 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = Fals
     return Fit(coefficients, last, rounds.stopped, diverging, rounds.history)
 
 
-def _start(agreed: Agreed, *, null: bool) -> messages.Ascent:
-    p = len(agreed.covariates) + 1
-    coefficients = np.zeros(p)
+def start_of(agreed: Agreed, *, null: bool) -> Floats:
+    """Return the coefficients where the rounds start, shape (p,); with `null`, of an intercept only."""
+    coefficients = np.zeros(len(agreed.covariates) + 1)
     mean = agreed.centre.mean / agreed.scale
     link, family = agreed.centre.link, cast(Family, agreed.centre.family)
     if agreed.has_intercept and not (link == "log" and mean <= 0):
@@ -264,6 +264,12 @@ def _start(agreed: Agreed, *, null: bool) -> messages.Ascent:
         cross = agreed.moments.cross / (spread * scale)
         start = start_coefficients(family, products, cross, agreed.totals.weight, agreed.centre.mean / scale)
         coefficients[1:] = np.clip(start, -LARGEST_START, LARGEST_START) if link != "identity" else start
+    return coefficients
+
+
+def _start(agreed: Agreed, *, null: bool) -> messages.Ascent:
+    coefficients = start_of(agreed, null=null)
+    p = len(coefficients)
     nothing, earlier = np.zeros((p, p)), (np.zeros((0, p)), np.zeros((0, p, p)))
     return messages.Ascent(coefficients, np.zeros(p), 1.0, -np.inf, 0.0, 0.0, 0.0, nothing, np.zeros(p), *earlier)
 
@@ -274,10 +280,10 @@ def _look_ahead(
     """Return the state with the information at the end of the next step, or None where it does not follow.
 
     Only with canonical links is a step so much shorter than the one before it that none needs to follow. The Pearson
-    statistic, from which a dispersion is computed, would change with the step.
+    statistic, from which a dispersion is computed, changes with the step; classes have none.
     """
-    canonical = (model.family, model.link) in (("binomial", "logit"), ("poisson", "log"))
-    if not canonical or plan.is_penalised or not free.all() or float(np.abs(reached.step).max()) > SHORT_STEP:
+    is_logistic = (model.family, model.link) == ("binomial", "logit")
+    if not is_logistic or plan.is_penalised or not free.all() or float(np.abs(reached.step).max()) > SHORT_STEP:
         return None
     ahead = extrapolate_information(reached.information, reached.step, reached.steps, reached.changes)
     return replace(reached, information=ahead.information) if ahead.error < SAFE_SHARE * plan.tol else None
@@ -330,7 +336,7 @@ def _lasso_step(sums: messages.Sums, tried: Floats, plan: Plan, *, has_intercept
     return np.asarray(best[0] - tried, dtype=np.float64)
 
 
-def _check_independent(information: Floats, agreed: Agreed, tol: float, free: NDArray[np.bool_]) -> None:
+def check_independent(information: Floats, agreed: Agreed, tol: float, free: NDArray[np.bool_]) -> None:
     """Raise DataError if covariates depend on each other; the message names them."""
     dependent = np.zeros_like(free)
     dependent[free] = dependent_columns(information[np.ix_(free, free)], tol)

@@ -39,6 +39,7 @@ from multicentre.regression.maths import (
     saturated,
     slopes,
 )
+from multicentre.regression.negative_binomial import LARGEST_COUNT, derive_counts
 from multicentre.regression.site_intercepts import (
     OwnIntercept,
     centre_rows,
@@ -116,21 +117,31 @@ class RegressionSite(FormulaPart):
     def sum_derivatives(self, request: messages.At) -> messages.Sums:
         """Sum the deviance of the outcomes under the model, and the derivatives of their log-likelihood."""
         rows, outcome, predictor = self._at(request)
-        sums = derive(self._family, self._link, rows, outcome, predictor, self._weights)
+        sums = derive(self._family, self._link, rows, outcome, predictor, self._weights, request.overdispersion)
         return messages.Sums(
             float(len(self.data)),
             sums.deviance,
             sums.pearson,
             sums.gradient,
             sums.information,
-            patients=self._behind_terms(patient_terms(self._family, self._link, outcome, predictor)),
+            patients=self._behind_terms(self._terms(request, outcome, predictor)),
         )
+
+    @step(releases=messages.CountSums, when="every round", summed=True)
+    def sum_count_derivatives(self, request: messages.AtCounts) -> messages.CountSums:
+        """Sum the log-likelihood of negative binomial counts and its derivatives."""
+        rows, outcome, predictor = self._at(request)
+        if self._family != "negative_binomial" or not request.unit > 0:
+            raise MessageError("the family must be negative_binomial, and the unit positive", where=self.method)
+        sums = derive_counts(rows, outcome, predictor, self._weights, request.overdispersion, request.unit)
+        behind = self._behind_terms(self._terms(request, outcome, predictor))
+        return messages.CountSums(n_patients=float(len(self.data)), **vars(sums), patients=behind)
 
     @step(releases=messages.Products, when="at the end", summed=True)
     def sum_score_products(self, request: messages.At) -> messages.Products:
         """Sum products of the first derivatives of patients, or of clusters of patients, for robust errors."""
         rows, outcome, predictor = self._at(request)
-        terms = patient_terms(self._family, self._link, outcome, predictor)
+        terms = self._terms(request, outcome, predictor)
         scores, weights, clusters = rows * terms.score[:, None], self._weights, self._clusters
         if clusters is not None:
             summed = np.zeros((int(clusters.max()) + 1, rows.shape[1]))
@@ -146,7 +157,7 @@ class RegressionSite(FormulaPart):
         """Sum the slopes of the predicted means, and their derivatives by the coefficients, for marginal effects."""
         rows, outcome, predictor = self._at(request)
         first, second = slopes(self._link, predictor, predicted_mean(self._link, predictor))
-        weights, terms = self._weights, patient_terms(self._family, self._link, outcome, predictor)
+        weights, terms = self._weights, self._terms(request, outcome, predictor)
         own = 0.0
         if self._model.site_intercepts:
             own = float(weights @ second) ** 2 / float(weights @ terms.weight)
@@ -314,11 +325,16 @@ class RegressionSite(FormulaPart):
                 hint='Set family="binomial" for two classes, and outcome="number" in the data for numbers.',
             )
         outcome = data.y.astype(np.float64)
-        lowest = {"poisson": outcome < 0, "gamma": outcome <= 0}.get(family, np.zeros(0, dtype=np.bool_))
-        if lowest.any():
+        wrong = {
+            "poisson": outcome < 0,
+            "gamma": outcome <= 0,
+            "negative_binomial": (outcome < 0) | (outcome != np.rint(outcome)) | (outcome > LARGEST_COUNT),
+        }.get(family, np.zeros(0, dtype=np.bool_))
+        if wrong.any():
+            whole = f"whole numbers from 0 to {LARGEST_COUNT:,}"
+            expected = {"poisson": "at least 0", "gamma": "positive"}.get(family, whole)
             raise DataError(
-                f"outcomes of family {family} must be {'positive' if family == 'gamma' else 'at least 0'}; "
-                f"{int(lowest.sum())} of {len(outcome)} are not",
+                f"outcomes of family {family} must be {expected}; {int(wrong.sum())} of {len(outcome)} are not",
                 where="y",
                 hint="Choose another family, or correct the outcomes.",
             )
@@ -364,6 +380,8 @@ class RegressionSite(FormulaPart):
             )
         if not 0 < request.scale < np.inf or (request.scale != 1.0 and self._link != "identity"):
             raise MessageError("scale must be positive, and 1 without the identity link", where=self.method)
+        if request.overdispersion < 0 or (request.overdispersion and self._family != "negative_binomial"):
+            raise MessageError("overdispersion must be at least 0, and 0 for other families", where=self.method)
         largest = float(np.abs(request.coefficients[1:]).max(initial=0.0))
         if largest > STEEPEST:
             raise ConfigurationError(
@@ -373,6 +391,9 @@ class RegressionSite(FormulaPart):
             )
         rows = np.column_stack([np.ones(len(self.data)), centred / request.spread])
         return rows, self._outcome / request.scale, rows @ request.coefficients + self._offset / request.scale
+
+    def _terms(self, request: messages.At, outcome: Floats, predictor: Floats) -> Terms:
+        return patient_terms(self._family, self._link, outcome, predictor, request.overdispersion)
 
     def _behind_terms(self, terms: Terms) -> int:
         """Return the effective number of patients behind the derivatives."""

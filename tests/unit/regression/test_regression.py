@@ -223,7 +223,7 @@ def test_an_ordinary_fit_warns_of_nothing():
 def test_a_report_shows_coefficients_and_a_forest_plot(classes, reference):
     data = patients(classes=classes)
     model = (FedLogisticRegression() if classes else FedLinearRegression()).fit(federate(data))
-    table, forest = model.figures({}, {})
+    table, forest = model.figures({}, {})[:2]
     assert [row[0] for row in table.rows] == ["(intercept)", *data.columns]
     assert forest.reference == reference
     spread = data.X.std(axis=0)

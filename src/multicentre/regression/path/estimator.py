@@ -143,8 +143,9 @@ class FedGLMCV(FedGLM):
     parameter_ranges: ClassVar[ParameterRanges] = {
         **{
             name: FedGLM.parameter_ranges[name]
-            for name in ("family", "link", "formula", "offset", "weights", "l1_ratio", "missing", "max_iter", "tol")
+            for name in ("link", "formula", "offset", "weights", "l1_ratio", "missing", "max_iter", "tol")
         },
+        "family": OneOf("gaussian", "binomial", "poisson", "gamma"),
         "alphas": Where(f"a number from 1 to {MOST_ALPHAS}, or as many positive numbers", _is_penalties),
         "eps": Real(0, 1, open="both"),
         "cv": Integer(2, MOST_FOLDS),
