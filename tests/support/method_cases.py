@@ -253,6 +253,8 @@ def shifted_sites() -> dict[str, mc.data.TableData]:
 def mixed_numbers(fit: Any) -> dict[str, np.ndarray]:
     """Return coefficients, standard errors and variances of a mixed model."""
     return {**regression_numbers(fit), "variances": fit.random_covariance_}
+
+
 def counted_sites() -> dict[str, mc.data.TableData]:
     """Return three sites with a count to predict that varies more than under the Poisson law."""
     rng = np.random.default_rng(10)
@@ -495,6 +497,8 @@ CASES = {
         lambda: split_numbers("class"),
         mixed_numbers,
         masked_error=1e-5,
+        policy=EXACT,
+    ),
     "fed-glm, counts": Case(
         lambda: mc.regression.FedGLM("negative_binomial"),
         counted_sites,
