@@ -47,6 +47,8 @@ class CVResult(dict[str, Any]):
     - with `return_train_score` ``train_<score>``, with `return_estimator` ``estimator``;
     - ``n_test`` (records of the fold), ``bound_<score>`` (largest error of the score by counting in bins) and
       ``share_unknown`` (entries of codes that the training folds lack);
+    - ``n_incomplete`` (records of the fold that are not scored because of missing entries, after fits to complete
+      records);
     - ``privacy`` (privacy guarantee of the fit; None without noise);
     - ``site_refusals`` (reasons of sites that refuse to return scores) and ``left_out`` (sites without which the model
       was fitted because they refused, with reasons).
@@ -104,6 +106,9 @@ class CVResult(dict[str, Any]):
         description = f"CVResult({len(self['fit_time'])} folds of {self['plans'][0].strategy}; {means})"
         if "prevalence" in self:
             description += f". The rarest class has {100 * self['prevalence']:.1f} % of the records"
+        n_incomplete = int(np.nansum(self.get("n_incomplete", 0)))
+        if n_incomplete:
+            description += f". {n_incomplete:,} records with missing entries are not scored"
         return f"{description}. {self.exclusions}" if self.exclusions else description
 
 

@@ -16,6 +16,7 @@ from multicentre.validation.classification.rounds import Collected, collect
 from multicentre.validation.scoring.classes.maths import area_under_curve
 from multicentre.validation.scoring.classes.profiles import ClassEvaluationPart, Subgroups
 from multicentre.validation.scoring.classes.site import ClassScores
+from multicentre.validation.scoring.gaps import count_left_out
 from multicentre.validation.scoring.judging import SiteScores, judge, request_site_scores
 from multicentre.validation.scoring.scores import find_evaluator
 
@@ -128,11 +129,12 @@ def evaluate_classifier(
 
     part = evaluator.part
 
-    def work(opened: Session) -> tuple[Collected, SiteScores]:
+    def work(opened: Session) -> tuple[Collected, SiteScores, dict[str, float]]:
         collected = collect(opened, part, request, edges, float(min_records))
-        return collected, request_site_scores(opened, part, SITE_SCORES) if by_site else SiteScores()
+        site_scores = request_site_scores(opened, part, SITE_SCORES) if by_site else SiteScores()
+        return collected, site_scores, count_left_out(opened, part, message)
 
-    collected, site_scores = judge(federation, part, message, type(message).__name__, work)
+    collected, site_scores, gaps = judge(federation, part, message, type(message).__name__, work)
     area_under_curve(collected.counts[0])  # raises if all records are of one class
     return ClassifierEvaluation(
         classes,
@@ -144,6 +146,7 @@ def evaluate_classifier(
         collected,
         site_scores.scores,
         site_scores.refused,
+        round(gaps.get("n_incomplete", 0.0)),
     )
 
 

@@ -50,6 +50,8 @@ class ClassifierEvaluation:
         Scores by site, NaN where they rest on too few records; empty unless requested.
     refused : dict of str to str
         Reasons of the sites that refused to return scores.
+    n_incomplete : int
+        Records that are not evaluated because of missing entries, after a fit to complete records.
 
     Attributes
     ----------
@@ -72,6 +74,7 @@ class ClassifierEvaluation:
     collected: Collected
     sites: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    n_incomplete: int = 0
 
     @property
     def n_records(self) -> int:
@@ -299,6 +302,8 @@ class ClassifierEvaluation:
 
     def _notes(self) -> str:
         notes = []
+        if self.n_incomplete:
+            notes.append(f"{self.n_incomplete:,} records with missing entries are left out, as in the fit.")
         if self.withheld:
             notes.append(
                 f"Withheld subgroups, because they or the rest would have fewer than {self.min_records} records of a "

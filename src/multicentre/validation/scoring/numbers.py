@@ -22,6 +22,7 @@ from multicentre.core.messages import Message, Nothing, count, number
 from multicentre.core.session import Session
 from multicentre.core.steps import Release, step
 from multicentre.errors import MessageError
+from multicentre.validation.scoring.gaps import count_left_out
 from multicentre.validation.scoring.judging import (
     LARGEST_FIXED,
     RECORDS,
@@ -217,10 +218,11 @@ class NumberScores:
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model via sums of errors over sites."""
         message = self.message(model)
-        score = partial(self._score, names=names, by_site=by_site)
+        score = partial(self._score, message=message, names=names, by_site=by_site)
         return judge(federation, self.part, message, type(message).__name__, score)
 
-    def _score(self, opened: Session, names: Sequence[str], *, by_site: bool) -> Scores:
+    def _score(self, opened: Session, message: Message, names: Sequence[str], *, by_site: bool) -> Scores:
+        facts = count_left_out(opened, self.part, message)
         order = total(opened, self.part.find_magnitude, Nothing())
         exponent = round(order.exponent / order.sites) if order.sites else 0
         sums = total(opened, self.part.sum_numbers, InUnits(exponent))
@@ -236,4 +238,4 @@ class NumberScores:
         }
         site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
         ordered = {name: float(values[name]) for name in names}
-        return Scores(ordered, float(n), site_scores.scores, refused=site_scores.refused)
+        return Scores(ordered, float(n), site_scores.scores, facts, site_scores.refused)

@@ -29,7 +29,7 @@ class Scores:
         Reasons of the sites that do not release their scores.
     facts : dict of str to float
         Further facts: largest error of a score (``bound_roc_auc``), share of entries that cannot be scored
-        (``share_unknown``).
+        (``share_unknown``), records that are not scored because of missing entries (``n_incomplete``).
     """
 
     values: Mapping[str, float]

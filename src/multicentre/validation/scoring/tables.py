@@ -17,13 +17,15 @@ from multicentre.core.messages import Message, texts
 from multicentre.data.categories import families, read_level
 from multicentre.data.missing.values import MissingValues
 from multicentre.data.tabledata import TableData
-from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.errors import ConfigurationError, SchemaMismatch
 from multicentre.regression.categorical.model import CategoricalModel
 from multicentre.regression.categorical.results import CategoricalRegression
+from multicentre.regression.formula import FittedDesign, HasFormula
 from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.results import RegressionResults
 from multicentre.validation.scoring.classes.profiles import MOST_SUBGROUPS, ClassEvaluationPart, Subgroups
 from multicentre.validation.scoring.classes.site import ClassScores
+from multicentre.validation.scoring.gaps import TablePart
 from multicentre.validation.scoring.numbers import NumberPart, NumberScores
 
 Floats = NDArray[np.float64]
@@ -34,13 +36,12 @@ Integers = NDArray[np.int64]
 class BoostedTrees(Ensemble):
     """Additive tree ensemble of federated XGBoost."""
 
-    complete: tuple[str, ...] = texts("columns in which missing entries are not allowed", default=())
+    complete: tuple[str, ...] = texts("columns whose missing entries leave a record out", default=())
 
     def valid_for(self, data: TableData) -> Self:
         """Return the model after a check against the records; see :meth:`Ensemble.check`."""
         self.checked()
         check_schema(self.table or self.columns, self.classes, data)
-        check_complete(self.complete, data)
         return self.check()
 
     def chances(self, data: TableData) -> Floats:
@@ -64,7 +65,6 @@ class ScoredLinearModel(LinearModel):
         """Return the model after a check against the records; see :meth:`LinearModel.check`."""
         self.check()
         check_schema(self.columns, self.classes, data)
-        check_complete(self.complete, data)
         return self
 
     def chances(self, data: TableData) -> Floats:
@@ -78,6 +78,22 @@ class ScoredLinearModel(LinearModel):
 
 
 @dataclass(frozen=True)
+class ScoredFormulaModel(FittedDesign, ScoredLinearModel):
+    """Generalised linear model of a formula that is scored; it builds its columns from those of the records."""
+
+    def valid_for(self, data: TableData) -> Self:
+        """Return the model after a check against the records."""
+        FittedDesign.check(self)
+        LinearModel.check(self)
+        check_schema(self.data_columns, self.classes, data)
+        return self
+
+    def linear(self, X: Floats) -> Floats:
+        """Return linear predictors with the offset, shape (n,), for the columns of the data."""
+        return LinearModel.linear(self, self.build(X, self.data_columns))
+
+
+@dataclass(frozen=True)
 class ScoredCategoricalModel(CategoricalModel):
     """Multinomial or ordinal model that is scored."""
 
@@ -85,7 +101,6 @@ class ScoredCategoricalModel(CategoricalModel):
         """Return the model after a check against the records; see :meth:`CategoricalModel.check`."""
         self.check()
         check_schema(self.columns, self.classes, data)
-        check_complete(self.complete, data)
         return self
 
     def chances(self, data: TableData) -> Floats:
@@ -110,17 +125,7 @@ def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: Table
         )
 
 
-def check_complete(columns: tuple[str, ...], data: TableData) -> None:
-    """Raise DataError if a column that must be complete has a missing entry."""
-    if any(np.isnan(data.X[:, place]).any() for place, name in enumerate(data.columns) if name in columns):
-        raise DataError(
-            "X must have no missing values, because the fit left incomplete records out; at least one is missing",
-            where="judge",
-            hint='Fit with another value of missing, such as missing="mean".',
-        )
-
-
-class TableClassPart(ClassEvaluationPart):
+class TableClassPart(TablePart, ClassEvaluationPart):
     """Site part that scores classes of tables."""
 
     method: ClassVar[str] = "score-classes"
@@ -128,22 +133,23 @@ class TableClassPart(ClassEvaluationPart):
     kinds: ClassVar[Mapping[str, type[Any]]] = {
         "BoostedTrees": BoostedTrees,
         "ScoredLinearModel": ScoredLinearModel,
+        "ScoredFormulaModel": ScoredFormulaModel,
         "ScoredCategoricalModel": ScoredCategoricalModel,
     }
     data: TableData
 
     def true_classes(self) -> Integers:
         """Return the class of every record, shape (n,)."""
-        return self.data.y.astype(np.int64)
+        return self.records.y.astype(np.int64)
 
     def predict_chances(self) -> Floats:
         """Return the predicted probability of each class, shape (n, k)."""
-        chances: Floats = self.model.chances(self.data)
+        chances: Floats = self.model.chances(self.records)
         return chances
 
     def subgroups(self, request: Subgroups) -> tuple[Integers, tuple[str, ...]]:
         """Return the subgroup of every record, shape (n,), -1 without one, and the names of the subgroups."""
-        return subgroups_of(self.data, request.column, request.cuts)
+        return subgroups_of(self.records, request.column, request.cuts)
 
 
 def subgroups_of(data: TableData, column: str, cuts: Floats) -> tuple[Integers, tuple[str, ...]]:
@@ -202,7 +208,7 @@ def _intervals(column: str, cuts: Floats) -> tuple[str, ...]:
     return (f"{column} below {cuts[0]:g}", *between, f"{column} from {cuts[-1]:g}")
 
 
-class TableNumberPart(NumberPart):
+class TableNumberPart(TablePart, NumberPart):
     """Site part that scores numbers of tables."""
 
     method: ClassVar[str] = "score-numbers"
@@ -210,16 +216,17 @@ class TableNumberPart(NumberPart):
     kinds: ClassVar[Mapping[str, type[Any]]] = {
         "BoostedTrees": BoostedTrees,
         "ScoredLinearModel": ScoredLinearModel,
+        "ScoredFormulaModel": ScoredFormulaModel,
     }
     data: TableData
 
     def true_numbers(self) -> Floats:
         """Return the number of every record, shape (n,)."""
-        return self.data.y.astype(np.float64)
+        return self.records.y.astype(np.float64)
 
     def predict_numbers(self) -> Floats:
         """Return the predicted numbers, shape (n,)."""
-        numbers: Floats = self.model.numbers(self.data.X)
+        numbers: Floats = self.model.numbers(self.records.X)
         return numbers
 
 
@@ -234,7 +241,12 @@ def table_model(model: Any) -> Message:
     if isinstance(model, RegressionResults):
         check_is_fitted(model, "model_")
         linear = model.model_
-        return ScoredLinearModel(**{name: getattr(linear, name) for name in LinearModel.declarations()})
+        fields = {name: getattr(linear, name) for name in LinearModel.declarations()}
+        design = model.fitted_design if isinstance(model, HasFormula) else None
+        if design is None:
+            return ScoredLinearModel(**fields)
+        fields |= {name: getattr(design, name) for name in FittedDesign.declarations()}
+        return ScoredFormulaModel(**fields | {"complete": tuple(design.used) if linear.complete else ()})
     if isinstance(model, CategoricalRegression):
         check_is_fitted(model, "model_")
         fields = {name: getattr(model.model_, name) for name in CategoricalModel.declarations()}
@@ -252,7 +264,7 @@ def table_model(model: Any) -> Message:
 
 
 def complete_columns(columns: tuple[str, ...], gaps: MissingValues) -> tuple[str, ...]:
-    """Return the columns in which a model does not allow missing entries."""
+    """Return the columns whose missing entries leave a record out."""
     return columns if gaps.missing == "complete" else ()
 
 

@@ -204,3 +204,30 @@ def test_records_of_one_class_are_refused(model, data):
 def test_glm_of_two_classes_is_evaluated(data):
     model = mc.regression.FedGLM("binomial", link="probit").fit(federate(table(600, seed=1)))
     assert 0.6 < evaluate_classifier(model, federate(data)).to_frame().loc["roc_auc", "value"] < 0.95
+
+
+def with_gaps(data, n=60):
+    X = data.X.copy()
+    X[:n, 1] = np.nan
+    return mc.data.TableData(X, data.y, columns=data.columns, levels=data.levels)
+
+
+def test_incomplete_records_are_left_out_and_counted_after_a_fit_to_complete_ones(model, data):
+    evaluation = evaluate_classifier(model, federate(with_gaps(data)))
+    complete = evaluate_classifier(model, federate(data.take(np.arange(60, len(data)))))
+    assert evaluation.n_incomplete == 60
+    assert "60 records with missing entries are left out" in repr(evaluation)
+    pd.testing.assert_frame_equal(evaluation.to_frame(), complete.to_frame(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [mc.regression.FedLogisticRegression, mc.regression.FedLinearRegression])
+def test_cross_validation_counts_the_records_that_it_does_not_score(data, kind):
+    y = data.y if kind is mc.regression.FedLogisticRegression else data.X[:, 0]
+    X = data.X[:600, :2].copy()
+    X[:, 0] += np.random.default_rng(3).normal(size=600)  # not the outcome itself
+    X[::20, 1] = np.nan
+    outcome = "class" if kind is mc.regression.FedLogisticRegression else "number"
+    table_of_gaps = mc.data.TableData(X, y[:600], [f"person-{row}" for row in range(600)], outcome=outcome)
+    result = mc.validation.cross_validate(kind(), federate(table_of_gaps), cv=3, by_site=False)
+    assert result["n_incomplete"].sum() == 30
+    assert "30 records with missing entries are not scored" in repr(result)

@@ -14,7 +14,7 @@ from multicentre.data.tabledata import MOST_CLASSES, TableData
 from multicentre.data.tabular import add_indicators, sources_of
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.validation.scoring.classes.site import ClassScores
-from multicentre.validation.scoring.tables import TableClassPart, check_complete, check_schema, complete_columns
+from multicentre.validation.scoring.tables import TableClassPart, check_schema, complete_columns
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, most_votes, plurality
 
 Floats = NDArray[np.float64]
@@ -39,7 +39,6 @@ class VotedTrees(ClassTrees):
         """Return the model if it fits the records; see :meth:`ClassTrees.valid`."""
         self.checked()
         check_schema(self.columns, self.classes, data)
-        check_complete(self.complete, data)
         n_columns = len(self.columns) + len(self.marked)
         if not set(self.marked) <= set(sources_of(data.columns, data.levels)):
             raise MessageError(

@@ -24,6 +24,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import Release, step
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.validation.scoring.classes import maths
+from multicentre.validation.scoring.gaps import count_left_out
 from multicentre.validation.scoring.judging import (
     LARGEST_FIXED,
     RECORDS,
@@ -270,12 +271,12 @@ class ClassScores:
     def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by counts and sums over sites."""
         message = self.message(model)
-        score = partial(self._score, names=names, by_site=by_site)
+        score = partial(self._score, message=message, names=names, by_site=by_site)
         return judge(federation, self.part, message, type(message).__name__, score)
 
-    def _score(self, opened: Session, names: Sequence[str], *, by_site: bool) -> Scores:
+    def _score(self, opened: Session, message: Message, names: Sequence[str], *, by_site: bool) -> Scores:
         values: dict[str, float] = {}
-        facts: dict[str, float] = {}
+        facts = count_left_out(opened, self.part, message)
         n_records = np.nan
         if "accuracy" in names:
             right, wrong = total(opened, self.part.count_right, Nothing()).counts
