@@ -23,7 +23,9 @@ class SurvivalAndTable:
     Parameters
     ----------
     survival : SurvivalData
+        Times, events and columns of n patients.
     table : TableData
+        Outcomes and columns of the same n patients, in the same order, with the same `ids`.
 
     Raises
     ------
