@@ -33,6 +33,7 @@ PACKAGES = {
     "linkage": "the same patient at several sites",
     "estimator": "what all estimators share",
     "datasets": "public and simulated data",
+    "formula": "formulas of regression models",
     "data": "tables, views, events, survival",
     "engines": "in process, over Flower",
     "statistics": "quantiles via secure sums",

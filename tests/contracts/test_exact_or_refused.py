@@ -43,6 +43,7 @@ BY_SITE = {
     "fed-rsf",
     "fed-stack",
     "suggest-stratifier",
+    "fed-glm-cv",
     "fed-msgl",
     "fed-mvl",
     "phenotype-outcome",

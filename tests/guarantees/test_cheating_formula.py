@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.data.formula.agreement import make_design
-from multicentre.data.formula.design import Table
-from multicentre.data.formula.grammar import parse_formula
 from multicentre.data.missing.values import Handling
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, RefusedByPolicy
+from multicentre.formula.agreement import make_design
+from multicentre.formula.design import Table
+from multicentre.formula.grammar import parse_formula
 from multicentre.regression.site import RegressionSite
 
 N = 60
@@ -70,7 +70,7 @@ def test_the_formula_cannot_change_during_a_fit():
         {"functions": ("eval",)},
         {"functions": ("__import__",)},
         {"functions": ("exp",)},
-        {"functions": ("power",), "numbers": np.array([50.0]), "numbers_end": np.array([1])},
+        {"functions": ("power",), "function_numbers": np.array([50.0]), "function_numbers_end": np.array([1])},
         {"terms": np.array([0, 0, 0, 0]), "terms_end": np.array([4])},
     ],
 )

@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import texts
 from multicentre.data.categories import families
-from multicentre.data.formula.agreement import needs_quantiles
-from multicentre.data.formula.design import Design, Table, build_columns
-from multicentre.data.formula.grammar import Formula, parse_formula
 from multicentre.data.table import is_frame, rows_for
 from multicentre.data.tabular import Tabular, add_indicators
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates
+from multicentre.formula.agreement import needs_quantiles
+from multicentre.formula.design import Design, Table, build_columns
+from multicentre.formula.grammar import Formula, parse_formula
 from multicentre.regression.results import INTERCEPT, RegressionResults
 from multicentre.regression.rounds import Agreed
 from multicentre.regression.site import RegressionMissing
@@ -38,7 +38,7 @@ class FittedDesign(Design):
 
     data_columns: tuple[str, ...] = texts("columns of the data", default=())
     data_levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
-    marked: tuple[str, ...] = texts("columns whose missing entries have an indicator", default=())
+    data_marked: tuple[str, ...] = texts("columns whose missing entries have an indicator", default=())
 
     @property
     def used(self) -> list[str]:
@@ -48,6 +48,12 @@ class FittedDesign(Design):
             level for name, family in families(self.data_levels).items() if name in names for level in family
         }
         return [name for name in self.data_columns if name in names or name in of_category]
+
+    def build(self, values: Floats, columns: tuple[str, ...]) -> Floats:
+        """Return the columns of the design, shape (n, number of columns), for columns of the data."""
+        marked = add_indicators(values, columns, self.data_levels, self.data_marked)
+        names = (*columns, *(f"missing_{name}" for name in self.data_marked))
+        return build_columns(self, Table(marked, names, self.data_levels))
 
 
 class HasFormula(RegressionResults):
@@ -73,7 +79,7 @@ class HasFormula(RegressionResults):
         return None if self.formula is None else parse_formula(self.formula)
 
     @property
-    def _design(self) -> FittedDesign | None:
+    def fitted_design(self) -> FittedDesign | None:
         """Design of the fit; None without a formula."""
         return None if self.formula is None else self.design_
 
@@ -117,7 +123,7 @@ class HasFormula(RegressionResults):
             **fields,
             data_columns=agreed.data_columns,
             data_levels=agreed.data_levels,
-            marked=gaps.incomplete_columns if gaps.indicators else (),
+            data_marked=gaps.incomplete_columns if gaps.indicators else (),
         )
 
     def _formula_steps(self) -> set[str]:
@@ -151,12 +157,12 @@ class HasFormula(RegressionResults):
 
     def leave_out_incomplete(self, data: T) -> T:
         """Return the records to score: those without missing values in the columns of the formula."""
-        design = self._design
+        design = self.fitted_design
         return super().leave_out_incomplete(data if design is None else data.keep_columns(design.used))
 
     def _columns_of(self, X: Any) -> Floats:
         check_is_fitted(self, "model_")
-        design = self._design
+        design = self.fitted_design
         if design is None:
             return super()._columns_of(X)
         has_all = not is_frame(X) and getattr(X, "columns", None) in (None, design.data_columns)
@@ -164,13 +170,10 @@ class HasFormula(RegressionResults):
         if hasattr(X, "keep_columns") and not has_all:
             X = X.keep_columns(columns)
         values = rows_for(X, columns, design.data_levels)
-        places = [columns.index(name) for name in design.used]
-        self.require_complete(values[:, places])
-        values = add_indicators(values, columns, design.data_levels, design.marked)
-        names = (*columns, *(f"missing_{name}" for name in design.marked))
-        return build_columns(design, Table(values, names, design.data_levels))
+        self.require_complete(values[:, [columns.index(name) for name in design.used]])
+        return design.build(values, columns)
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        if self._design is not None:
-            self._design.check()
+        if self.fitted_design is not None:
+            self.fitted_design.check()

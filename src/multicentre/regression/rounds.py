@@ -4,7 +4,7 @@ Before the first round:
 
 1. Each site returns the names of its columns and classes. The coordinator checks that they are equal.
 2. Each site counts missing entries and handles them in the agreed way.
-   With a formula, the sites build its columns (:mod:`multicentre.data.formula.agreement`).
+   With a formula, the sites build its columns (:mod:`multicentre.formula.agreement`).
 3. Each site returns the number of its patients, and sums of its covariates and outcomes. The sums over sites give the
    means.
 4. Each site returns sums of products of covariates and outcomes about the means. They give standard deviations, and
@@ -36,13 +36,13 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
-from multicentre.data.formula.agreement import agree_design
-from multicentre.data.formula.design import Design
-from multicentre.data.formula.grammar import Formula
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
 from multicentre.data.schema import agree_tables
 from multicentre.data.tabular import indicators_of
 from multicentre.errors import DataError, SchemaMismatch
+from multicentre.formula.agreement import agree_design
+from multicentre.formula.design import Design
+from multicentre.formula.grammar import Formula
 from multicentre.regression import messages
 from multicentre.regression.curvature import extrapolate_information
 from multicentre.regression.maths import (
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def is_penalised(self) -> bool:
-        """Whether there is a penalty."""
+        """True if there is a penalty."""
         return self.alpha > 0 or self.lasso > 0
 
 

@@ -1,7 +1,7 @@
 """Site part of the generalised linear models: the steps that a coordinator can request.
 
 Steps also inherited: ``count_gaps``, ``handle_gaps``, ``add_indicators`` and ``report_gaps`` from
-data/missing/values.py; ``build_design`` from data/formula/site.py, and ``count_below`` for knots from
+data/missing/values.py; ``build_design`` from formula/site.py, and ``count_below`` for knots from
 statistics/quantiles/site.py. Of these, only ``report_gaps`` returns values of a single site.
 
 ``tell_intercept`` returns the intercept of a single site, on request. All other answers are terms of sums over sites.
@@ -21,11 +21,11 @@ from scipy.special import xlogy
 from multicentre.core.messages import Length, Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.core.wire import encode
-from multicentre.data.formula.site import FormulaPart
 from multicentre.data.missing.values import Missing
 from multicentre.data.records import effective_number, fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
+from multicentre.formula.site import FormulaPart
 from multicentre.regression import messages
 from multicentre.regression.maths import (
     LARGEST_PREDICTOR,

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Message, array, flag, texts
 from multicentre.data.categories import families, read_level
-from multicentre.data.formula.functions import LEADING, SCALARS, apply_scalar, apply_spline, check_function
-from multicentre.data.formula.grammar import MOST_FACTORS
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
+from multicentre.formula.functions import LEADING, SCALARS, apply_scalar, apply_spline, check_function
+from multicentre.formula.grammar import MOST_FACTORS
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -71,7 +71,7 @@ class BuiltFactor:
 
     @property
     def is_spline(self) -> bool:
-        """Whether the last function is a spline."""
+        """True if the last function is a spline."""
         return bool(self.steps) and self.steps[-1].function in LEADING
 
 
@@ -92,10 +92,10 @@ class Design(Message):
     sources: tuple[str, ...] = texts("column or category of each factor")
     functions: tuple[str, ...] = texts("functions of each factor: logarithms, sqrt, power, centre, scale, splines")
     functions_end: Integers = array("end of the functions of each factor", ("f",), dtype="i8")
-    numbers: Floats = array("numbers of each function: exponents, knots", ("v",))
-    numbers_end: Integers = array("end of the numbers of each function", ("g",), dtype="i8")
-    levels: tuple[str, ...] = texts("levels of each category, its reference first")
-    levels_end: Integers = array("end of the levels of each factor", ("f",), dtype="i8")
+    function_numbers: Floats = array("numbers of each function: exponents, knots", ("v",))
+    function_numbers_end: Integers = array("end of the numbers of each function", ("g",), dtype="i8")
+    category_levels: tuple[str, ...] = texts("levels of each category, its reference first")
+    category_levels_end: Integers = array("end of the levels of each factor", ("f",), dtype="i8")
     reduced: NDArray[np.bool_] = array("whether the reference has no column", ("f",), dtype="b1")
     terms: Integers = array("factors of each product", ("t",), dtype="i8")
     terms_end: Integers = array("end of the factors of each product", ("m",), dtype="i8")
@@ -132,13 +132,13 @@ class Design(Message):
     @property
     def factors(self) -> tuple[BuiltFactor, ...]:
         """Factors, that of the offset last."""
-        numbers = _split(tuple(self.numbers.tolist()), self.numbers_end)
+        numbers = _split(tuple(self.function_numbers.tolist()), self.function_numbers_end)
         steps = [Step(name, of_step) for name, of_step in zip(self.functions, numbers, strict=True)]
         parts = zip(
             self.names,
             self.sources,
             _split(tuple(steps), self.functions_end),
-            _split(self.levels, self.levels_end),
+            _split(self.category_levels, self.category_levels_end),
             self.reduced.tolist(),
             strict=True,
         )
@@ -172,13 +172,13 @@ class Design(Message):
         self.checked()
         ends = (
             (self.functions_end, len(self.functions)),
-            (self.numbers_end, len(self.numbers)),
-            (self.levels_end, len(self.levels)),
+            (self.function_numbers_end, len(self.function_numbers)),
+            (self.category_levels_end, len(self.category_levels)),
             (self.terms_end, len(self.terms)),
         )
         fits = all((np.diff(end, prepend=0) >= 0).all() and (end[-1] if len(end) else 0) == n for end, n in ends)
         n_usable = len(self.names) - int(self.has_offset)
-        fits = fits and len(self.numbers_end) == len(self.functions) and n_usable >= 0
+        fits = fits and len(self.function_numbers_end) == len(self.functions) and n_usable >= 0
         fits = fits and len(self.names) == len(self.sources) == len(self.functions_end)
         fits = fits and bool(((self.terms >= 0) & (self.terms < n_usable)).all())
         if not (fits and all(1 <= len(term) <= MOST_FACTORS for term in self.products)):

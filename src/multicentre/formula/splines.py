@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline, CubicSpline
 
 Floats = NDArray[np.float64]
+# Degree of the pieces of natural splines, and the default of B-splines; as in R.
 CUBIC = 3
 
 

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from multicentre.core.session import Session
 from multicentre.data.categories import families, level_name
-from multicentre.data.formula.coding import choose_codings
-from multicentre.data.formula.design import BuiltFactor, Design, Step, check_names, single_number
-from multicentre.data.formula.functions import LEADING, SCALARS, apply_scalar, check_function
-from multicentre.data.formula.grammar import SPLINES, Call, Factor, Formula
-from multicentre.data.formula.site import FormulaPart
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
 from multicentre.data.schema import Columned
 from multicentre.errors import ConfigurationError, DataError, MessageError
+from multicentre.formula.coding import choose_codings
+from multicentre.formula.design import BuiltFactor, Design, Step, check_names, single_number
+from multicentre.formula.functions import LEADING, SCALARS, apply_scalar, check_function
+from multicentre.formula.grammar import SPLINES, Call, Factor, Formula
+from multicentre.formula.site import FormulaPart
 from multicentre.statistics.quantiles import find_thresholds
 
 Floats = NDArray[np.float64]
@@ -96,8 +96,8 @@ def make_design(
 
     Examples
     --------
-    >>> from multicentre.data.formula.design import Table
-    >>> from multicentre.data.formula.grammar import parse_formula
+    >>> from multicentre.formula.design import Table
+    >>> from multicentre.formula.grammar import parse_formula
     >>> table = Table(np.zeros((1, 2)), ("age", "sex=m"), ("sex=f", "sex=m"))
     >>> make_design(parse_formula("age * sex"), table).column_names
     ('age', 'sex=m', 'age:sex=m')
@@ -282,7 +282,7 @@ def needs_quantiles(formula: Formula) -> bool:
 
     Examples
     --------
-    >>> from multicentre.data.formula.grammar import parse_formula
+    >>> from multicentre.formula.grammar import parse_formula
     >>> needs_quantiles(parse_formula("ns(age, df=3)")), needs_quantiles(parse_formula("age"))
     (True, False)
     """
@@ -292,10 +292,10 @@ def needs_quantiles(formula: Formula) -> bool:
 def _find_quantiles(session: Session, part: type[FormulaPart], columns: Sequence[str]) -> dict[str, Floats]:
     if not columns:
         return {}
-    found = find_thresholds(
+    thresholds = find_thresholds(
         session, part, n_columns=len(columns), n_parts=GRID, bits=DIGITS_PER_CALL, finest=part.finest, name="knots"
     )
-    return dict(zip(columns, found, strict=True))
+    return dict(zip(columns, thresholds, strict=True))
 
 
 def _encoded(source: str, described: Columned) -> list[str]:

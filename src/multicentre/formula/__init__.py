@@ -4,10 +4,10 @@ The grammar is read at the coordinator. A site receives a :class:`Design`: names
 and their numbers. Neither evaluates an expression.
 """
 
-from multicentre.data.formula.agreement import agree_design
-from multicentre.data.formula.design import Design, build_columns, differentiate_columns
-from multicentre.data.formula.grammar import Formula, parse_formula
-from multicentre.data.formula.site import FormulaPart
+from multicentre.formula.agreement import agree_design
+from multicentre.formula.design import Design, build_columns, differentiate_columns
+from multicentre.formula.grammar import Formula, parse_formula
+from multicentre.formula.site import FormulaPart
 
 __all__ = [
     "Design",

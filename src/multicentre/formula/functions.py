@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.formula.splines import b_splines, cardinal_splines, natural_splines
 from multicentre.errors import DataError, MessageError
+from multicentre.formula.splines import b_splines, cardinal_splines, natural_splines
 
 Floats = NDArray[np.float64]
 Numbers = tuple[float, ...]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from multicentre.data.formula.agreement import make_design
-from multicentre.data.formula.design import Table
-from multicentre.data.formula.grammar import parse_formula
 from multicentre.errors import ConfigurationError, SchemaMismatch
+from multicentre.formula.agreement import make_design
+from multicentre.formula.design import Table
+from multicentre.formula.grammar import parse_formula
 
 TABLE = Table(np.zeros((1, 5)), ("age", "bmi", "rooms", "stage=II", "sex=m"), ("stage=I", "stage=II", "sex=f", "sex=m"))
 

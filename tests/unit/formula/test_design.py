@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from multicentre.core.wire import decode, encode
-from multicentre.data.formula.agreement import make_design
-from multicentre.data.formula.design import Design, Table, build_columns, differentiate_columns
-from multicentre.data.formula.grammar import parse_formula
 from multicentre.errors import DataError, MessageError
+from multicentre.formula.agreement import make_design
+from multicentre.formula.design import Design, Table, build_columns, differentiate_columns
+from multicentre.formula.grammar import parse_formula
 
 RANDOM = np.random.default_rng(0)
 LEVELS = ("stage=I", "stage=II", "stage=III")
@@ -95,12 +95,12 @@ def message(**changed):
     [
         message(functions=("exec", "ns")),
         message(functions=("exp", "ns")),
-        message(numbers=np.array([60.0, 50.0, 70.0])),
-        message(numbers=np.array([50.0, 70.0, np.nan])),
-        message(numbers_end=np.array([1, 3])),
+        message(function_numbers=np.array([60.0, 50.0, 70.0])),
+        message(function_numbers=np.array([50.0, 70.0, np.nan])),
+        message(function_numbers_end=np.array([1, 3])),
         message(functions_end=np.array([0, 5, 1, 2])),
-        message(levels_end=np.array([0, 0, 2, 2])),
-        message(levels=("I", "I", "III")),
+        message(category_levels_end=np.array([0, 0, 2, 2])),
+        message(category_levels=("I", "I", "III")),
         message(terms=np.array([0, 1, 2, 9])),
         message(terms=np.array([0, 1, 2, -1])),
         message(terms=np.array([0, 0, 2, 3])),

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Lengths, array
 from multicentre.core.steps import Release, step
 from multicentre.core.wire import encode
-from multicentre.data.formula.design import Design, Table, build_columns, level_values
-from multicentre.data.formula.functions import LEADING, SCALARS, apply_scalar
 from multicentre.data.missing.values import TabularPart
 from multicentre.errors import ConfigurationError
+from multicentre.formula.design import Design, Table, build_columns, level_values
+from multicentre.formula.functions import LEADING, SCALARS, apply_scalar
 from multicentre.statistics.quantiles.site import CountingPart
 
 Floats = NDArray[np.float64]
@@ -93,7 +93,7 @@ def count_cells(design: Design, table: Table) -> NDArray[np.int64]:
 
     Examples
     --------
-    >>> from multicentre.data.formula.design import BuiltFactor, Step
+    >>> from multicentre.formula.design import BuiltFactor, Step
     >>> spline = BuiltFactor("ns(age, knots=[60])", "age", (Step("ns", (50.0, 70.0, 60.0)),))
     >>> table = Table(np.array([[40.0], [55.0], [61.0]]), ("age",))
     >>> count_cells(Design.of([spline], [(0,)]), table).tolist()

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from multicentre.data.formula.lexer import Token, split_formula
 from multicentre.errors import ConfigurationError
+from multicentre.formula.lexer import Token, split_formula
 
 Value = float | str | tuple[float | str, ...]
 # Parameters of each function after its column, in order.
