@@ -25,8 +25,8 @@ from multicentre.data.missing.values import Missing
 from multicentre.data.records import effective_number, fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
-from multicentre.formula.site import FormulaPart
 from multicentre.regression import messages
+from multicentre.regression.effects import EffectsPart
 from multicentre.regression.maths import (
     LARGEST_PREDICTOR,
     LINKS,
@@ -41,6 +41,7 @@ from multicentre.regression.maths import (
 )
 from multicentre.regression.negative_binomial import LARGEST_COUNT, derive_counts
 from multicentre.regression.site_intercepts import (
+    FLAT,
     OwnIntercept,
     centre_rows,
     is_one_sided,
@@ -57,7 +58,7 @@ STEEPEST = 1e3
 ROUNDING = 1e-6
 
 
-class RegressionSite(FormulaPart):
+class RegressionSite(EffectsPart):
     """Site part of federated generalised linear models."""
 
     method: ClassVar[str] = "fed-glm"
@@ -66,6 +67,7 @@ class RegressionSite(FormulaPart):
     handles: ClassVar[tuple[Missing, ...]] = get_args(RegressionMissing)
     lengths: ClassVar[Lengths] = {
         "d": "covariates; a category has one for each of its levels",
+        "v": "columns and levels of a formula",
         "p": Length("coefficients: the intercept and one per covariate"),
     }
     data: TableData
@@ -215,9 +217,11 @@ class RegressionSite(FormulaPart):
         shifted = self._with_intercept(outcome, predictor)
         terms = patient_terms(family, link, outcome, shifted)
         behind = self._behind_terms(terms)
-        if is_one_sided(family, outcome, weights):
+        centred = centre_rows(rows, weights * terms.weight)
+        # Without information, all outcomes are predicted with certainty, and a range of intercepts does so.
+        if is_one_sided(family, outcome, weights) or centred.information < FLAT:
             return None, behind
-        return OwnIntercept(float(shifted[0] - predictor[0]), centre_rows(rows, weights * terms.weight)), behind
+        return OwnIntercept(float(shifted[0] - predictor[0]), centred), behind
 
     @property
     def _model(self) -> messages.Model:

@@ -23,6 +23,8 @@ FARTHEST = 1e3
 MOST_STEPS = 200
 # Change of an intercept below which it is final: squared by the last step it is below rounding.
 FINAL = 1e-9
+# Information on an intercept below which it has no error: predicted probabilities are within 1e-12 of 0 and 1.
+FLAT = 1e-12
 # Scores of the intercept that differ by less, relative to the sum of their sizes, differ by rounding.
 ROUNDING = 1e-14
 

@@ -239,8 +239,8 @@ class FedMixedCox(CoxResults):
             )
         if without := round(fit.sums.n_infinite):
             warnings.warn(
-                f"{without} of {round(fit.sums.n_sites)} sites have no events, and no finite fixed effect. Their patients do not "
-                "influence the coefficients.",
+                f"{without} of {round(fit.sums.n_sites)} sites have no events, and no finite fixed effect. Their "
+                "patients do not influence the coefficients.",
                 SeparationWarning,
                 stacklevel=4,
             )

@@ -66,6 +66,7 @@ EVALUATORS: dict[str, str] = {
     "multicentre.boosting.estimator:FedXGBClassifier": CLASSES,
     "multicentre.boosting.estimator:FedXGBRegressor": NUMBERS,
     "multicentre.regression.estimator:FedGLM": NUMBERS,
+    "multicentre.regression.mixed.results:MixedResults": NUMBERS,
     "multicentre.regression.named_models:FedLinearRegression": NUMBERS,
     "multicentre.regression.named_models:FedLogisticRegression": CLASSES,
     "multicentre.regression.named_models:FedPoissonRegression": NUMBERS,

@@ -22,6 +22,7 @@ from multicentre.regression.categorical.model import CategoricalModel
 from multicentre.regression.categorical.results import CategoricalRegression
 from multicentre.regression.formula import FittedDesign, HasFormula
 from multicentre.regression.linear_model import LinearModel
+from multicentre.regression.mixed.results import MixedResults
 from multicentre.regression.results import RegressionResults
 from multicentre.validation.scoring.classes.profiles import MOST_SUBGROUPS, ClassEvaluationPart, Subgroups
 from multicentre.validation.scoring.classes.site import ClassScores
@@ -238,7 +239,7 @@ def table_model(model: Any) -> Message:
     ConfigurationError
         The estimator is not fitted or has no tree, or its outcomes are times that may be censored.
     """
-    if isinstance(model, RegressionResults):
+    if isinstance(model, RegressionResults | MixedResults):
         check_is_fitted(model, "model_")
         linear = model.model_
         fields = {name: getattr(linear, name) for name in LinearModel.declarations()}
