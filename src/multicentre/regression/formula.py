@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,12 @@ from multicentre.estimator.site_estimates import SiteEstimates
 from multicentre.formula.agreement import needs_quantiles
 from multicentre.formula.design import Design, Table, build_columns
 from multicentre.formula.grammar import Formula, parse_formula
+from multicentre.regression import messages
+from multicentre.regression.effects import requested_effects
+from multicentre.regression.maths import p_values, quantile
 from multicentre.regression.results import INTERCEPT, RegressionResults
 from multicentre.regression.rounds import Agreed
-from multicentre.regression.site import RegressionMissing
+from multicentre.regression.site import RegressionMissing, RegressionSite
 from multicentre.regression.site_effects import SiteEffects
 
 if TYPE_CHECKING:
@@ -131,12 +134,53 @@ class HasFormula(RegressionResults):
         parsed = self._parsed
         if parsed is None:
             return set()
-        return {"build_design", "count_below"} if needs_quantiles(parsed) else {"build_design"}
+        return (
+            {"build_design", "sum_effects", "count_below"}
+            if needs_quantiles(parsed)
+            else {"build_design", "sum_effects"}
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per coefficient; see :meth:`RegressionResults.to_frame`."""
         frame, parsed = super().to_frame(), self._parsed
         return frame if parsed is None or parsed.intercept else frame.drop(index=INTERCEPT)
+
+    def marginal_effects(self) -> pd.DataFrame:
+        """Request the average marginal effects from the sites of the last fit.
+
+        Without a formula, the effect of a covariate is the mean over patients of the derivative of the predicted mean.
+        With a formula, the effects are those of the columns of the data, through all of their terms; the effect of a
+        level is the mean difference from the reference. Standard errors follow by the delta method.
+
+        Returns
+        -------
+        pandas frame
+            A row per covariate, or per column and level: effect, standard error, limits of the interval, p-value.
+
+        Raises
+        ------
+        ConfigurationError
+            The fit has a formula and effects of sites.
+        """
+        if self.fitted_design is None:
+            return super().marginal_effects()
+        columns, levels, references = requested_effects(self.fitted_design)
+        at = self._at()
+        fields = {name: getattr(at, name) for name in messages.At.declarations()}
+        request = messages.Effects(**fields, columns=tuple(columns), levels=tuple(levels), references=tuple(references))
+        sums = self.session.sum(cast(type[RegressionSite], self.session.part).sum_effects, request)
+        scale = self.scales_.scale
+        derivatives = np.linalg.solve(self._to_units().T, sums.derivatives.T / sums.weight).T
+        jacobian = np.asarray(scale * derivatives, dtype=np.float64)
+        return self._effects_frame(scale * sums.effects / sums.weight, jacobian, [*columns, *levels])
+
+    def _effects_frame(self, effects: Floats, jacobian: Floats, names: list[str]) -> pd.DataFrame:
+        import pandas as pd
+
+        errors = np.sqrt(np.einsum("ij,jk,ik->i", jacobian, self.covariance_, jacobian))
+        half = quantile(self.confidence_level, self._freedom) * errors
+        table = {"effect": effects, "standard_error": errors, "lower": effects - half, "upper": effects + half}
+        return pd.DataFrame(table, index=names).assign(p_value=p_values(effects / errors, self._freedom))
 
     def by_site(self) -> SiteEstimates:
         """Fit each site alone; see :meth:`RegressionResults.by_site`.

@@ -90,6 +90,24 @@ class AtCounts(At):
 
 
 @dataclass(frozen=True)
+class Effects(At):
+    """Columns and levels of a formula whose effects are requested."""
+
+    columns: tuple[str, ...] = texts("numeric columns of the data", default=())
+    levels: tuple[str, ...] = texts("levels of categories, as name=level", default=())
+    references: tuple[str, ...] = texts("level that each level is compared with, as name=level", default=())
+
+
+@dataclass(frozen=True)
+class EffectSums(Release):
+    """Sums of effects on the predicted means."""
+
+    weight: float = number("sum of the weights", bound=PATIENTS)
+    effects: Floats = array("sum of the effects of each column and level", ("v",), bound=PRODUCTS)
+    derivatives: Floats = array("their derivatives by the coefficients", ("v", "p"), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
 class Sums(Release):
     """Deviance of the patients of a site, and the derivatives of their log-likelihood."""
 

@@ -9,6 +9,7 @@ import pytest
 import multicentre as mc
 from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.regression import FedGLM, FedLogisticRegression
+from multicentre.regression.maths import predicted_mean
 
 OPEN = mc.Policy(min_patients=0)
 N = 240
@@ -135,3 +136,57 @@ def test_without_intercept_there_is_no_row_for_it():
     assert model.intercept_ == 0.0
     share = frame().groupby("stage")["died"].mean().to_numpy()
     assert model.coef_ == pytest.approx(np.log(share / (1 - share)), rel=1e-8)
+
+
+def mean_prediction(model, values, table):
+    """Return the mean prediction with other coefficients."""
+    rows, offset = model.model_.design(model._columns_of(table))
+    return predicted_mean(model._link, rows @ values + offset).mean()
+
+
+@pytest.mark.parametrize(
+    ("family", "formula"),
+    [
+        ("binomial", "age * stage + ns(dose, df=3)"),
+        ("gaussian", "log(dose):age + C(stage, ref='II') + power(age, 2)"),
+    ],
+)
+def test_marginal_effects_are_differences_of_predictions(family, formula):
+    """Effects and their delta-method errors, by small changes of columns and of coefficients."""
+    table = frame()
+    data = data_of(table)
+    if family == "gaussian":
+        data = mc.data.TableData.from_frame(
+            table.assign(died=9 + 0.1 * table["age"] + np.log(table["dose"]) + np.random.default_rng(3).normal(size=N)),
+            outcome="died",
+            kind="number",
+            categories=CATEGORIES,
+        )
+    model = FedGLM(family, formula=formula, tol=1e-10).fit(federate(data))
+    effects, values = model.marginal_effects(), model.model_.values
+    reference = "II" if "ref='II'" in formula else "I"
+
+    def effect_of(name, values):
+        if name in ("age", "dose"):
+            h = 1e-4
+            ends = [mean_prediction(model, values, table.assign(**{name: table[name] + s * h})) for s in (1, -1)]
+            return (ends[0] - ends[1]) / (2 * h)
+        level = table.assign(stage=name.partition("=")[2])
+        return mean_prediction(model, values, level) - mean_prediction(model, values, table.assign(stage=reference))
+
+    for name, row in effects.iterrows():
+        assert row["effect"] == pytest.approx(effect_of(name, values), rel=1e-5)
+        steps = 1e-4 * np.sqrt(np.diagonal(model.covariance_))
+        slopes = [
+            (effect_of(name, values + step * unit) - effect_of(name, values - step * unit)) / (2 * step)
+            for step, unit in zip(steps, np.eye(len(values)), strict=True)
+        ]
+        assert row["standard_error"] == pytest.approx(np.sqrt(slopes @ model.covariance_ @ slopes), rel=1e-4)
+    assert len(effects) == 4
+
+
+def test_marginal_effects_of_plain_columns_are_those_without_formula():
+    data = data_of(frame()).keep_columns(["age", "dose"])
+    with_formula = FedGLM("binomial", formula="age + dose").fit(federate(data)).marginal_effects()
+    without = FedGLM("binomial").fit(federate(data)).marginal_effects()
+    pd.testing.assert_frame_equal(with_formula, without, rtol=1e-9)

@@ -1,0 +1,119 @@
+"""Average marginal effects of the columns and levels of a formula: the step of the sites and its use.
+
+The effect of a number is the mean over patients of the derivative of the predicted mean, through all terms that contain
+the number. The effect of a level is the mean difference between the predictions with this level and with the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.core.steps import step
+from multicentre.errors import ConfigurationError
+from multicentre.formula.design import Design, build_columns, differentiate_columns
+from multicentre.formula.site import FormulaPart
+from multicentre.regression import messages
+from multicentre.regression.maths import Family, Link, Terms, patient_terms, predicted_mean, slopes
+
+Floats = NDArray[np.float64]
+
+
+class EffectsPart(FormulaPart):
+    """Base class of the site part of regression models, with the step for effects under a formula."""
+
+    @step(releases=messages.EffectSums, when="on request", summed=True)
+    def sum_effects(self, request: messages.Effects) -> messages.EffectSums:
+        """Sum the effects of columns and levels of a formula on the predicted means, and their derivatives."""
+        rows, outcome, predictor = self._at(request)
+        terms = patient_terms(self._family, self._link, outcome, predictor)
+        behind = self._behind_terms(terms)
+        if self.design is None or request.site_intercepts:
+            raise ConfigurationError(
+                "effects must be of a fit with a formula and without effects of sites; got another",
+                where="formula",
+                hint="Request the effects of covariates.",
+            )
+        parts = [self._effect_of_column(request, rows, predictor, column) for column in request.columns]
+        for level, reference in zip(request.levels, request.references, strict=True):
+            (first, lower), (second, higher) = (self._mean_at(request, fixed) for fixed in (reference, level))
+            parts.append((higher - lower, second - first))
+        effects, derivatives = zip(*parts, strict=True)
+        return messages.EffectSums(
+            float(self._weights.sum()), np.array(effects), np.array(derivatives), patients=behind
+        )
+
+    def _effect_of_column(
+        self, request: messages.Effects, rows: Floats, predictor: Floats, column: str
+    ) -> tuple[float, Floats]:
+        """Return the sum of the slopes by a column, and its derivatives by the coefficients."""
+        moved = differentiate_columns(self._design, self._table, column)[:, self._places] / request.spread
+        moved = np.column_stack([np.zeros(len(rows)), np.nan_to_num(moved)])
+        first, second = slopes(self._link, predictor, predicted_mean(self._link, predictor))
+        slope, weights = moved @ request.coefficients, self._weights
+        return float(weights @ (first * slope)), rows.T @ (weights * second * slope) + moved.T @ (weights * first)
+
+    def _mean_at(self, request: messages.Effects, level: str) -> tuple[Floats, float]:
+        """Return the derivatives and the sum of the predicted means if all patients had a level."""
+        category, _, value = level.partition("=")
+        columns = build_columns(self._design, self._table, (category, value))[:, self._places]
+        rows = np.column_stack([np.ones(len(columns)), np.nan_to_num(columns - request.centre) / request.spread])
+        predictor = rows @ request.coefficients + self._offset / request.scale
+        mean, weights = predicted_mean(self._link, predictor), self._weights
+        return rows.T @ (weights * slopes(self._link, predictor, mean)[0]), float(weights @ mean)
+
+    @property
+    def _design(self) -> Design:
+        if self.design is None:
+            raise ConfigurationError("there must be a formula; got none", where="formula", hint="Begin a new fit.")
+        return self.design
+
+    # The site part of regression models defines the following.
+    @property
+    def _family(self) -> Family:
+        raise NotImplementedError
+
+    @property
+    def _link(self) -> Link:
+        raise NotImplementedError
+
+    @property
+    def _weights(self) -> Floats:
+        raise NotImplementedError
+
+    @property
+    def _offset(self) -> Floats:
+        raise NotImplementedError
+
+    @property
+    def _places(self) -> list[int]:
+        raise NotImplementedError
+
+    def _at(self, request: messages.At) -> tuple[Floats, Floats, Floats]:
+        raise NotImplementedError
+
+    def _behind_terms(self, terms: Terms) -> int:
+        raise NotImplementedError
+
+
+def requested_effects(design: Design) -> tuple[list[str], list[str], list[str]]:
+    """Return the numeric columns, the levels, and the reference of each level, as ``name=level``.
+
+    Examples
+    --------
+    >>> from multicentre.formula.design import BuiltFactor
+    >>> factors = [BuiltFactor("age", "age"), BuiltFactor("sex", "sex", (), ("f", "m"), True)]
+    >>> requested_effects(Design.of(factors, [(0,), (1,)]))
+    (['age'], ['sex=m'], ['sex=f'])
+    """
+    used: Sequence[int] = sorted({place for term in design.products for place in term})
+    factors = [design.factors[place] for place in used]
+    columns = list(dict.fromkeys(factor.source for factor in factors if not factor.levels))
+    references = {
+        f"{factor.source}={level}": f"{factor.source}={factor.levels[0]}"
+        for factor in factors
+        for level in factor.levels[1:]
+    }
+    return columns, list(references), list(references.values())
