@@ -72,13 +72,17 @@ def new_axes(figure: Figure) -> Axes:
 def size_of(figure: Figure) -> tuple[float, float]:
     """Return the width and height of a drawing in inches, as high as its rows require."""
     rows = _n_rows(figure)
-    return WIDTH, HEIGHT if rows is None else FRAME + ROW * max(rows, 3)
+    return WIDTH, _height(figure) if rows is None else FRAME + ROW * max(rows, 3)
 
 
 def _n_rows(figure: Figure) -> int | None:
     if isinstance(figure, Bars):
         return len(figure.categories) * max(1, len(figure.series))
     return len(figure.rows) if isinstance(figure, Forest | HeatMap) else None
+
+
+def _height(figure: Figure) -> float:
+    return HEIGHT + 0.17 * (len(figure.at_risk) + 1) if isinstance(figure, Curves) else HEIGHT
 
 
 def _numbers(values: Sequence[float | None]) -> Floats:
@@ -114,7 +118,19 @@ def _draw_curves(figure: Curves, axes: Axes) -> None:
         axes.fill_between(x, _numbers(band.lower), _numbers(band.upper), **limits)
     axes.set_ylim(0.0, 1.02)
     axes.set_xlim(left=0.0)
+    if figure.at_risk:
+        _write_numbers(figure, axes)
     _name_axes(axes, figure.x_label, figure.y_label, len(figure.bands))
+
+
+def _write_numbers(figure: Curves, axes: Axes) -> None:
+    """Write the numbers at risk below the labels of the axis, a row per curve; "few" for those that are left out."""
+    counts = {name: ["few" if n is None else f"{n:.0f}" for n in numbers] for name, numbers in figure.at_risk.items()}
+    columns = zip(figure.positions, *counts.values(), strict=True)
+    axes.set_xticks(figure.positions, ["\n".join([f"{position:g}", "", *cells]) for position, *cells in columns])
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "top"}
+    # The labels of the axis stand 7 points below it: a tick of 3.5 and a gap of 3.5.
+    axes.annotate("\n".join(["", "at risk", *counts]), (0.0, 0.0), (-14.0, -7.0), **place)
 
 
 def _draw_lines(figure: Lines, axes: Axes) -> None:
