@@ -112,8 +112,11 @@ def view_analysis(analysis: Analysis, study: Mapping[str, Any], number: int, nam
 def _sort_items(analysis: Analysis, study: Mapping[str, Any], names: Iterator[str]) -> Items:
     figures = [with_references(figure, study) for figure in analysis.figures or []]
     parts = Items()
+    has_model = any(figure.section == "model" for figure in figures)
     for figure in figures:
-        of_part = _part_of(figure, parts, analysis.entry.method)
+        # An evaluation has no model: what it fits are its results.
+        is_result = figure.section == "fit" and not has_model
+        of_part = parts.result if is_result else _part_of(figure, parts, analysis.entry.method)
         of_part += _draw_all([figure], names)
     if not any(figure.section == "fit" for figure in figures):
         parts.fit += _draw_all(_history_curves(analysis), names)

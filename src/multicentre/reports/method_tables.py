@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from multicentre.estimator.figures import Table
 from multicentre.reports.formats import NOTHING, format_column, format_p
@@ -21,13 +22,15 @@ _NUMBERS = re.compile(r"[\s\d.,<≥()\[\]%†±–−-]*|not reached|[\d.,\s−-
 def method_table(table: Table) -> PageTable:
     """Return a method's table; the numbers of a column have the same number of decimals.
 
-    A column that is followed by "lower" and "upper" is joined with them.
+    Columns "lower" and "upper" are joined with the estimate before them, "ratio lower" and "ratio upper" with "ratio".
     """
-    places = _first_places(table.columns)
-    columns = [_column(table, place) for place in places]
+    limits = _limits(table.columns)
+    joined = {place for pair in limits.values() for place in pair}
+    places = [place for place in range(len(table.columns)) if place not in joined]
+    columns = [_column(table, place, limits.get(place)) for place in places]
     columns[0] = [spaced(name) for name in columns[0]]
     rows = [[column[number] for column in columns] for number in range(len(table.rows))]
-    names = [_name(table.columns, place) for place in places]
+    names = [f"{table.columns[place]} (interval)" if place in limits else table.columns[place] for place in places]
     numeric = frozenset(
         place for place, column in enumerate(columns) if place and any(column) and all(map(_is_numeric, column))
     )
@@ -35,26 +38,32 @@ def method_table(table: Table) -> PageTable:
     return PageTable(caption, names, rows, numeric)
 
 
-def _first_places(names: Sequence[str]) -> list[int]:
-    return [place for place in range(len(names)) if not any(_has_limits(names, place - back) for back in (1, 2))]
+def _limits(names: Sequence[str]) -> dict[int, tuple[int, int]]:
+    """Return the places of the limits by the place of their estimate, which is not in the first column.
+
+    >>> _limits(["column", "coefficient", "standard error", "lower", "upper", "ratio", "ratio lower", "ratio upper"])
+    {1: (3, 4), 5: (6, 7)}
+    """
+    limits = {}
+    for place, pair in enumerate(pairwise(names)):
+        if pair == LIMITS:
+            estimates = [before for before in range(1, place) if names[before] != "standard error"]
+            estimate = estimates[-1] if estimates else None
+        else:
+            estimate = next((at for at, name in enumerate(names) if pair == (f"{name} lower", f"{name} upper")), None)
+        if estimate:
+            limits[estimate] = (place, place + 1)
+    return limits
 
 
-def _has_limits(names: Sequence[str], place: int) -> bool:
-    return place > 0 and tuple(names[place + 1 : place + 3]) == LIMITS
-
-
-def _name(names: Sequence[str], place: int) -> str:
-    return f"{names[place]} (interval)" if _has_limits(names, place) else names[place]
-
-
-def _column(table: Table, place: int) -> list[str]:
+def _column(table: Table, place: int, limits: tuple[int, int] | None) -> list[str]:
     cells = [row[place] for row in table.rows]
     if table.columns[place] in _FORMATS:
         return [cell if isinstance(cell, str) else _FORMATS[table.columns[place]](cell) for cell in cells]
-    if not _has_limits(table.columns, place):
+    if limits is None:
         return _format(cells)
-    n_rows = len(cells)
-    texts = _format([*cells, *(row[place + 1] for row in table.rows), *(row[place + 2] for row in table.rows)])
+    n_rows, (low, high) = len(cells), limits
+    texts = _format([*cells, *(row[low] for row in table.rows), *(row[high] for row in table.rows)])
     return [
         text if lower == upper == NOTHING else f"{text} ({lower} to {upper})"
         for text, lower, upper in zip(texts[:n_rows], texts[n_rows : 2 * n_rows], texts[2 * n_rows :], strict=True)

@@ -9,8 +9,7 @@ from typing import Any
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.reports.curves import REFERENCE
 
-# Columns of effects that are compared with a reference level, and the value at the reference level.
-EFFECTS = {"hazard ratio": 1.0, "odds ratio": 1.0, "ratio": 1.0, "coefficient": 0.0}
+COEFFICIENT, RATIO = "coefficient", "ratio"
 
 
 def with_references(figure: Figure, study: Mapping[str, Any]) -> Figure:
@@ -27,9 +26,9 @@ def with_references(figure: Figure, study: Mapping[str, Any]) -> Figure:
     section = data.get("survival") or data.get("table") or {}
     references = {name: str(level) for name, level in section.get("references", {}).items()}
     levels = {name: [str(level) for level in section.get("categories", {}).get(name, [])] for name in references}
-    if isinstance(figure, Table) and any(name in EFFECTS for name in figure.columns):
-        added = [[_at_reference(name) for name in figure.columns[1:]]]
-        rows = _insert(list(figure.rows), [str(row[0]) for row in figure.rows], references, levels, added[0])
+    if isinstance(figure, Table) and any(map(_is_effect, figure.columns)):
+        cells = [_at_reference(name) for name in figure.columns[1:]]
+        rows = _insert(list(figure.rows), [str(row[0]) for row in figure.rows], references, levels, cells)
         return replace(figure, rows=rows)
     if isinstance(figure, Forest) and not figure.n_pooled:
         numbers = zip(figure.rows, figure.estimates, figure.lower, figure.upper, strict=True)
@@ -41,10 +40,15 @@ def with_references(figure: Figure, study: Mapping[str, Any]) -> Figure:
     return figure
 
 
+def _is_effect(column: str) -> bool:
+    return column == COEFFICIENT or column.endswith(RATIO)
+
+
 def _at_reference(column: str) -> float | str | None:
-    if column in EFFECTS:
-        return EFFECTS[column]
-    return None if column in ("lower", "upper") else ""
+    """Return the cell of a reference level: 1 for ratios, 0 for coefficients, nothing for errors and limits."""
+    if _is_effect(column):
+        return 0.0 if column == COEFFICIENT else 1.0
+    return None if column.endswith(("lower", "upper")) else ""
 
 
 def _insert(
@@ -58,11 +62,12 @@ def _insert(
     extended: list[Sequence[Any]] = [[spaced(name), *row[1:]] for name, row in zip(names, rows, strict=True)]
     for category, reference in references.items():
         places = [place for place, row in enumerate(extended) if str(row[0]).startswith(f"{category} = ")]
-        if not places:
-            continue
         order = list(levels[category])
+        of_rows = [str(extended[place][0]).partition(" = ")[2] for place in places]
+        if not places or not set(of_rows) <= set(order):  # several rows per level, of an outcome with several classes
+            continue
         later = set(order[order.index(reference) + 1 :]) if reference in order else set(order)
-        following = [place for place in places if str(extended[place][0]).partition(" = ")[2] in later]
+        following = [place for place, level in zip(places, of_rows, strict=True) if level in later]
         extended.insert(min(following, default=places[-1] + 1), [f"{category} = {reference}{REFERENCE}", *cells])
     return extended
 

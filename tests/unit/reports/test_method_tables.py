@@ -45,6 +45,14 @@ def test_estimates_without_limits_stand_alone():
     assert method_table(table).rows[1][1:3] == ["1.500", "–"]
 
 
+def test_limits_belong_to_the_estimate_and_not_to_its_error():
+    columns = ["term", "coefficient", "standard error", "lower", "upper", "odds ratio", "odds ratio lower"]
+    rows = [["age", 0.5, 0.1, 0.3, 0.7, 1.65, 1.35, 2.01]]
+    shown = method_table(Table("T", "", "model", [*columns, "odds ratio upper"], rows))
+    assert shown.columns == ["term", "coefficient (interval)", "standard error", "odds ratio (interval)"]
+    assert shown.rows == [["age", "0.5000 (0.3000 to 0.7000)", "0.1000", "1.650 (1.350 to 2.010)"]]
+
+
 def test_limits_without_an_estimate_before_them_are_columns():
     shown = method_table(Table("Limits", "", "model", ["lower", "upper"], [["a", 1.0]]))
     assert shown.columns == ["lower", "upper"]
@@ -96,6 +104,10 @@ def test_the_reference_is_at_one_for_ratios_and_at_nought_for_coefficients():
 )
 def test_other_figures_are_left_as_they_are(figure):
     assert with_references(figure, STUDY) is figure
+
+
+def test_classes_of_an_outcome_have_no_common_reference_row():
+    assert names_of(with_references(ratios("sex=f (b)", "sex=f (c)"), STUDY)) == ["sex = f (b)", "sex = f (c)"]
 
 
 def test_a_study_without_references_adds_no_rows():
