@@ -1,11 +1,11 @@
 """Accuracy of FedMSGL's preset on sets that did not choose it, and seconds and memory of a fit.
 
-`choose` compares presets by their accuracy on data sets with known groups: for each set of the paper, the preset that
+`choose` compares presets by their accuracy on data sets with known groups: for each set of the choice, the preset that
 is best on all other sets is chosen, and its accuracy on the set left out is reported. `unseen` fits the default to data
-sets that were not used for any choice, next to the compared methods and the plain baselines. `numbers` prints the
-suggested numbers of clusters. Sets that do not come with scikit-learn are read from the folder of `--folder` (one
-``NAME.mat`` per set, with views in the cells of ``X`` and groups in ``Y``, and CSV files of R's mlbench and modeldata);
-absent ones are named.
+sets that were not used for any choice, next to the compared methods and the plain baselines. `numbers` counts how often
+the suggested number of clusters is that of the groups, by certainty. Sets that do not come with scikit-learn are read
+from the folder of `--folder` (one ``NAME.mat`` per set, with views in the cells of ``X`` and groups in ``Y``, and CSV
+files of R's mlbench and modeldata); absent ones are named.
 
 `fit` times a whole fit unmasked and masked, a site's step for each view and the coordinator, and in the same run what
 the printed algorithm asks for when its systems are solved as they stand: two dense systems of n unknowns and n right
@@ -31,6 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import clustering_numbers
 import clustering_sets
 import numpy as np
 from measuring import PINNED, pin_threads, show, write_json
@@ -85,7 +86,7 @@ def main() -> None:
         if part in given.parts:
             results[part] = run(given.folder, given.sets)
     if "numbers" in given.parts:
-        results["numbers"] = clustering_sets.suggest_numbers(given.folder, given.sets)
+        results["numbers"] = clustering_numbers.suggest_numbers(given.folder, given.sets)
     write_json(given.json, results)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from measuring import show
 from scipy.io import loadmat
 from scipy.sparse import coo_array
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from multicentre.clustering import FedMSGL
 from multicentre.clustering.hypergraph import (
@@ -32,21 +32,22 @@ from multicentre.datasets import (
     load_caltech101_7,
     load_handwritten,
     load_orl,
+    load_orl4,
     load_sonar,
 )
 from multicentre.datasets.labelled import LabelledMultiView
 from multicentre.datasets.simulated_views import split_views
 from multicentre.errors import MulticentreError
-from multicentre_papers.fedmsgl.contenders import ONE_SHOT, contenders
-from multicentre_papers.fedmsgl.fits import fit, labels_for, runs
+from multicentre_papers.fedmsgl.contenders import ONE_SHOT, Contender, contenders
+from multicentre_papers.fedmsgl.fits import fit, runs
 from multicentre_papers.fedmsgl.levels import OURS
 from multicentre_papers.fedmsgl.plan import FULL
 
 Views = list[np.ndarray]
 Loader = Callable[[Path], LabelledMultiView]
-N_SEEDS = 5
-# Patients up to which methods that take minutes on larger data are compared on the unseen sets.
-MOST_SLOW = 1_000
+N_SEEDS = 3
+# Patients and groups up to which the compared methods run on the unseen sets; above, some take minutes per fit.
+MOST_SLOW, MOST_GROUPS = 1_000, 20
 PRESETS = {
     "norm": ("auto", "l2", "z"),
     "local_scaling": (0.0, 0.5, 1.0),
@@ -69,17 +70,27 @@ def _matlab(name: str) -> Loader:
     return load
 
 
-def _cut(name: str, group: str, parts: Sequence[Sequence[int] | slice], n_rows: int | None = None) -> Loader:
-    """Return a loader of a CSV file whose columns are divided into views; the first `n_rows` at random."""
+def _number(text: str) -> float:
+    return float({"TRUE": "1", "FALSE": "0"}.get(text, text))
+
+
+def _cut(
+    name: str,
+    group: str,
+    parts: Sequence[Sequence[int] | slice],
+    n_rows: int | None = None,
+    without: Sequence[str] = (),
+) -> Loader:
+    """Return a loader of a CSV file whose columns are divided into views; `n_rows` of the complete rows at random."""
 
     def load(folder: Path) -> LabelledMultiView:
         with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-            records = list(csv.DictReader(file))
+            records = [one for one in csv.DictReader(file) if "NA" not in one.values()]
         if n_rows is not None:
             chosen = np.sort(np.random.default_rng(0).permutation(len(records))[:n_rows])
             records = [records[row] for row in chosen]
-        columns = [one for one in records[0] if one not in (group, "case", "V1" if name == "Vowel" else group)]
-        X = np.array([[float(one[column]) for column in columns] for one in records])
+        columns = [one for one in records[0] if one not in (group, *without)]
+        X = np.array([[_number(one[column]) for column in columns] for one in records])
         return _labelled(name, [X[:, part] for part in parts], [one[group] for one in records])
 
     return load
@@ -120,6 +131,11 @@ def _wisconsin(_: Path) -> LabelledMultiView:
     return _labelled("wdbc", [given.data[:, :10], given.data[:, 10:20], given.data[:, 20:]], given.target)
 
 
+def _iris(_: Path) -> LabelledMultiView:
+    given = load_iris()
+    return _labelled("iris", [given.data[:, :2], given.data[:, 2:]], given.target)
+
+
 def _tcga(_: Path) -> LabelledMultiView:
     given = load_breast_tcga()
     return given.take(given.parts == "train")
@@ -137,9 +153,10 @@ DEVELOPMENT: dict[str, Loader] = {
     "digits": _digits,
     "wine": _wine,
     "Vehicle": _cut("Vehicle", "Class", (slice(6), slice(6, 12), slice(12, 18))),
-    "Vowel": _cut("Vowel", "Class", (slice(3), slice(3, 6), slice(6, 9))),
+    "Vowel": _cut("Vowel", "Class", (slice(3), slice(3, 6), slice(6, 9)), without=("V1",)),
     "webkb": _matlab("webkb"),
     "reuters": _reuters,
+    "Satellite": _cut("Satellite", "classes", [list(range(band, 36, 4)) for band in range(4)], 2_000),
 }
 UNSEEN: dict[str, Loader] = {
     "MSRCV1": _matlab("MSRCV1"),
@@ -148,12 +165,19 @@ UNSEEN: dict[str, Loader] = {
     "20newsgroups": _matlab("20newsgroups"),
     "100Leaves": _matlab("100Leaves"),
     "wdbc": _wisconsin,
-    "Satellite": _cut("Satellite", "classes", [list(range(band, 36, 4)) for band in range(4)], 2_000),
     "cells": _cells,
+    "iris": _iris,
+    "Ionosphere": _cut("Ionosphere", "Class", (slice(0, 32, 2), slice(1, 32, 2)), without=("V1", "V2")),
+    "Glass": _cut("Glass", "Type", (slice(3), slice(3, 6), slice(6, 9))),
+    "BreastCancer": _cut("BreastCancer", "Class", (slice(3), slice(3, 6), slice(6, 9)), without=("Id",)),
+    "Zoo": _cut("Zoo", "type", (slice(8), slice(8, 16))),
+    "MSRC": _matlab("MSRC"),
+    "orl4": lambda _: load_orl4(),
+    "LetterRecognition": _cut("LetterRecognition", "lettr", (slice(5), slice(5, 10), slice(10, 16)), 2_000),
 }
 
 
-def _available(sets: dict[str, Loader], folder: Path, names: Sequence[str] | None) -> Iterator[LabelledMultiView]:
+def available(sets: dict[str, Loader], folder: Path, names: Sequence[str] | None) -> Iterator[LabelledMultiView]:
     for name, load in sets.items():
         if names and name not in names:
             continue
@@ -167,7 +191,7 @@ def choose(folder: Path, names: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the accuracy of every preset on every set, and per set of the paper the choice of all others."""
     presets = [dict(zip(PRESETS, values, strict=True)) for values in itertools.product(*PRESETS.values())]
     accuracies: dict[str, list[float]] = {}
-    for labelled in _available(PAPER | DEVELOPMENT, folder, names):
+    for labelled in available(PAPER | DEVELOPMENT, folder, names):
         accuracies[labelled.name] = _accuracies(labelled, presets)
         print(labelled.name, len(labelled), flush=True)
     table = np.array(list(accuracies.values()))
@@ -205,16 +229,25 @@ def _accuracies(labelled: LabelledMultiView, presets: Sequence[dict[str, Any]]) 
     return accuracies
 
 
+def _is_compared(contender: Contender, labelled: LabelledMultiView) -> bool:
+    """Return whether a method is the default, a plain baseline, or a compared method on a set that it fits quickly."""
+    if contender.name in OURS:
+        return contender.name == ONE_SHOT
+    is_plain = contender.name.startswith(("spectral, ", "k-means, "))
+    return is_plain or (len(labelled) <= MOST_SLOW and len(labelled.groups) <= MOST_GROUPS)
+
+
 def compare_unseen(folder: Path, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the accuracy of the default, the compared methods and the plain baselines on sets that chose nothing."""
+    """Return the accuracy of the default, the plain baselines and, on smaller sets, the compared methods.
+
+    The sets had no part in any choice.
+    """
     results: dict[str, Any] = {}
     rows = []
-    for labelled in _available(UNSEEN, folder, names):
+    for labelled in available(UNSEEN, folder, names):
         means: dict[str, float] = {}
         for contender in contenders():
-            if (contender.name in OURS and contender.name != ONE_SHOT) or (
-                contender.slow and len(labelled) > MOST_SLOW
-            ):
+            if not _is_compared(contender, labelled):
                 continue
             seeds = range(N_SEEDS if contender.draws and not contender.slow else 1)
             scored = [one["acc"] for one in runs(contender, labelled, {}, seeds, FULL) if one.get("acc") is not None]
@@ -229,30 +262,4 @@ def compare_unseen(folder: Path, names: Sequence[str] | None = None) -> dict[str
         print(labelled.name, f"{ours:.3f}", {name: round(value, 3) for name, value in means.items()}, flush=True)
         means[ONE_SHOT] = ours
     show("Default on unseen sets", ["set", "patients", "ACC", "best other", "method", "ahead"], rows)
-    return results
-
-
-def suggest_numbers(folder: Path, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the number of groups, the suggested numbers of clusters and the certainty, per set."""
-    results: dict[str, Any] = {}
-    rows = []
-    for kind, sets in (("development", PAPER | DEVELOPMENT), ("unseen", UNSEEN)):
-        for labelled in _available(sets, folder, names):
-            model = fit(FedMSGL(), split_views(labelled.data))
-            frame, truth = model.candidates_.to_frame(), len(labelled.groups)
-            accuracy = clustering_scores(labelled.labels, labels_for(model, labelled.data))["acc"]
-            top = frame.index[:3].tolist()
-            rows.append(
-                [kind, labelled.name, str(truth), str(model.n_clusters_), str(top), model.candidates_.certainty]
-            )
-            results[labelled.name] = {
-                "kind": kind,
-                "groups": truth,
-                "top": top,
-                "certainty": model.candidates_.certainty,
-                "accuracy": accuracy,
-                "table": frame.reset_index().to_dict("list"),
-            }
-            print(*rows[-1], flush=True)
-    show("Numbers of clusters", ["sets", "set", "groups", "suggested", "three best", "certainty"], rows)
     return results

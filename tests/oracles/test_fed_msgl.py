@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_iris
 
 import multicentre as mc
 from multicentre.clustering import FedMSGL
+from multicentre.clustering.candidates import FREQUENCIES
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.datasets import load_bbcsport, load_handwritten, load_orl, load_sonar
 from multicentre.datasets.simulated_views import split_views
@@ -139,6 +141,28 @@ def test_handwritten_reaches_its_level():
 @pytest.mark.slow
 def test_orl_reaches_its_level():
     assert np.all(measure(load_orl, 40, seeds=(0, 1, 2)) >= [0.81, 0.84, 0.91])
+
+
+def _of_sklearn(load, *widths):
+    found = load()
+    ends = np.cumsum(widths)
+    views = {f"view_{end}": found.data[:, end - width : end] for width, end in zip(widths, ends, strict=True)}
+    return views, found.target
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("load", "widths"), [(load_iris, (2, 2)), (load_breast_cancer, (10, 10, 10))])
+def test_the_number_of_known_groups_is_among_the_three_highest(load, widths):
+    """Data sets that did not set the thresholds of the certainty."""
+    views, groups = _of_sklearn(load, *widths)
+    names = [str(row) for row in range(len(groups))]
+    sites = {view: mc.data.MultiViewData({view: X}, names) for view, X in views.items()}
+    policy = mc.Policy(min_patients=0, relations="dense")
+    with mc.Federation.in_process(sites, policy=policy, secure_sum=True) as federation:
+        candidates = FedMSGL().fit(federation).candidates_
+    assert len(set(groups)) in candidates.to_frame().index[:3]
+    assert candidates.certainty != "weak"
+    assert f"right in {FREQUENCIES[candidates.certainty][0]:.0%}" in candidates.describe()
 
 
 LANDMARKS = """

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multicentre.clustering.candidates import CLOSE, REPRODUCIBLE, Candidates, judge_candidates
+from multicentre.clustering.candidates import CLOSE, FREQUENCIES, REPRODUCIBLE, Candidates, judge_candidates
 from multicentre.clustering.hypergraph import embed, hyperedge_factor, scale_locally
 
 
@@ -31,10 +31,10 @@ def made(starts, samples):
 
 
 @pytest.mark.parametrize("sizes", [(20, 20, 20), pytest.param((40, 20, 15, 15), marks=pytest.mark.slow)])
-def test_separate_groups_are_clear_whatever_their_sizes(sizes):
+def test_separate_groups_are_reproducible_whatever_their_sizes(sizes):
     span, calls = spans(blocks(sizes, 0.02))
     candidates = judge_candidates(span, sum(sizes), 5, 4, 0)
-    assert (candidates.best, candidates.certainty) == (len(sizes), "clear")
+    assert (candidates.best, candidates.certainty) == (len(sizes), "reproducible")
     assert calls == [sum(sizes)] + 4 * [int(0.8 * sum(sizes))]
 
 
@@ -46,10 +46,10 @@ def test_noise_is_weak_evidence_for_every_number():
 
 def test_certainty_needs_a_high_score_and_no_close_one():
     high, far = REPRODUCIBLE + 0.05, REPRODUCIBLE - CLOSE
-    assert made([high, far], [high, far]).certainty == "clear"
+    assert made([high, far], [high, far]).certainty == "reproducible"
     several = made([high, high - CLOSE / 2, 0.1], [high, high - CLOSE / 2, 0.1])
     assert (several.certainty, several.best, several.close) == ("several", 2, [3])
-    assert "about as reproducible: 3" in several.describe()
+    assert "about as reproducible as 3" in several.describe()
     assert made([REPRODUCIBLE - 0.01, 0.1], [REPRODUCIBLE - 0.01, 0.1]).certainty == "weak"
 
 
@@ -58,6 +58,13 @@ def test_both_kinds_of_agreement_count_and_the_table_is_in_order():
     frame = candidates.to_frame()
     assert frame.index.tolist() == [3, 2, 4]
     assert frame["score"].tolist() == pytest.approx([0.85, 0.75, 0.15])
+
+
+def test_the_text_says_how_often_such_a_number_was_right():
+    right, among = FREQUENCIES["weak"]
+    text = made([0.5, 0.1], [0.5, 0.1]).describe()
+    assert f"right in {right:.0%}, one of the three in {among:.0%}" in text
+    assert all(0 < first <= three < 1 for first, three in FREQUENCIES.values())
 
 
 @pytest.mark.slow

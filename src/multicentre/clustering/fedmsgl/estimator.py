@@ -155,7 +155,8 @@ class FedMSGL(FedMSGLModel):
         Number of clusters.
     candidates_ : Candidates
         Numbers of clusters with the evidence for each, if `n_clusters` was not set; ``candidates_.to_frame()`` is a
-        table, ``candidates_.certainty`` is "clear", "several" or "weak".
+        table, ``candidates_.certainty`` is "reproducible", "several" or "weak", and ``candidates_.describe()`` says how
+        often such a number was right where groups were known.
 
     References
     ----------
