@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from multicentre.core.calls import Engine, Protection, Selection
 from multicentre.core.noise_plan import Plan
@@ -96,6 +96,9 @@ class Consortium:
         Session whose site parts selected the records; it lives as long as the selection.
     traffic : Traffic, optional
         Counts calls and bytes.
+    shared : dict, optional
+        Answers that several fits over the same sites and records request once; see :meth:`Session.shared`. By default
+        every fit requests its own.
     """
 
     engine: Engine
@@ -113,6 +116,7 @@ class Consortium:
     openings: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     divided_by: Session | None = None
     traffic: Traffic = field(default_factory=Traffic)
+    shared: dict[Hashable, Any] | None = None
     session_type: ClassVar[type[Session]] = Session
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -304,6 +304,32 @@ class Session:
     def once(self, name: str, kind: type[M], make: Callable[[], M]) -> M:
         """Return what `make` returns; a resumed run takes the result from its checkpoint instead of calling again."""
         return self.rounds(0, kind, make, name=name).state
+
+    def shared(self, name: str, about: Hashable, make: Callable[[], V]) -> V:
+        """Return what `make` returns; of several analyses of a study, only the first requests it.
+
+        The answer must depend only on the sites, their records and `about`. It is requested again if other sites or
+        records take part, and in a fit with a plan of noise, whose answers differ each time.
+
+        Parameters
+        ----------
+        name : str
+            Name of the answer.
+        about : hashable
+            Everything else that the answer depends on.
+        make : callable
+            Requests the answer.
+        """
+        answers = self.consortium.shared
+        if answers is None or self.plan is not None:
+            return make()
+        key = (name, about, self.sites, self.selection)
+        if key in answers:
+            answer: V = answers[key]
+            return answer
+        answer = make()
+        answers[name, about, self.sites, self.selection] = answer  # of the sites that answered
+        return answer
 
     def collect(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -314,6 +314,7 @@ def _analyse(run: _Run, federation: Federation) -> None:
         run.folder.update(**{name: value for name, value in entry.items() if name != "status"})
         return
     errors = []
+    shared: dict[Hashable, Any] = {}
     for number, analysis in enumerate(run.analyses, start=1):
         if _entry(run, analysis)["status"] != "waiting":  # a resumed run has its result
             continue
@@ -322,6 +323,7 @@ def _analyse(run: _Run, federation: Federation) -> None:
             federation,
             name=f"{federation.name}.{number}",
             openings=itertools.count(1),
+            shared=shared,
             listener=LabelledListener(run.listener, analysis.name),
         )
         try:

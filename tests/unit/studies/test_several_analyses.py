@@ -73,6 +73,43 @@ def test_one_ledger_holds_the_releases_of_all_analyses(finished):
     assert {"describe", "log-rank", "fed-cox", "fed-glm"} <= methods
 
 
+def test_what_analyses_have_in_common_is_requested_once(tmp_path):
+    blocks = "".join(
+        f'[[analysis]]\nname = "{name}"\nmethod = "{method}"\n'
+        for name, method in (("curves", "kaplan-meier"), ("incidence", "aalen-johansen"), ("cox", "fed-cox"))
+    )
+    folder = run_study(read_study(write_several(tmp_path, blocks)))
+    steps = [entry.get("step") for entry in read_ledger(folder.path / "sites/lyon/ledger.jsonl")]
+    assert {name: steps.count(name) for name in ("describe", "count_times", "compare_units")} == {
+        "describe": 1,
+        "count_times": 1,
+        "compare_units": 1,
+    }
+    assert steps.count("sum_table") == 2
+    for name in ("kaplan-meier", "fed-cox"):
+        alone = run_study(read_study(write_single(tmp_path, name)))
+        place = "curves" if name == "kaplan-meier" else "cox"
+        for table in alone.metadata["tables"]:
+            file = f"results/{table}.csv"
+            assert text_of(alone, file) == text_of(folder, f"analyses/{place}/{file}")
+
+
+def test_an_answer_about_other_records_is_requested_again(tmp_path):
+    blocks = "".join(
+        f'[[analysis]]\nname = "{missing}"\nmethod = "fed-cox"\nparameters = {{ missing = "{missing}" }}\n'
+        for missing in ("complete", "mean")
+    )
+    path = write_several(tmp_path, blocks)
+    for name in SITES:
+        patients = pd.read_csv(tmp_path / f"{name}.csv")
+        patients.loc[::9, "age"] = np.nan
+        patients.to_csv(tmp_path / f"{name}.csv", index=False)
+    folder = run_study(read_study(path))
+    steps = [entry.get("step") for entry in read_ledger(folder.path / "sites/lyon/ledger.jsonl")]
+    assert (steps.count("describe"), steps.count("count_times")) == (1, 2)
+    assert "left out" in entries(folder)["complete"]["missing"]
+
+
 def test_the_frozen_study_has_the_same_terms(finished):
     assert digest_of(finished.study) == digest_of(read_study(finished.path / "study.toml"))
     assert [one["name"] for one in study_terms(finished.study)["analyses"]] == ["table-1", "test", "cox", "relapse"]

@@ -97,13 +97,19 @@ def agree(
     DataError
         No site has an event, or a column is empty at all sites.
     """
-    described = session.once("described", messages.Columns, lambda: _describe(session, part))
+    described = session.once(
+        "described",
+        messages.Columns,
+        lambda: session.shared("survival columns", None, lambda: _describe(session, part)),
+    )
     gaps = handle_missing(session, part, counted(described), described.levels, missing, marked=marked)
     flagged = gaps.incomplete_columns if marked is None else marked
     added = indicators_of(flagged) if missing == "indicator" else ()
     columns = (*described.columns, *added)
+    # Records that take part: those without a missing entry in some columns, or all.
+    complete = gaps.columns if missing == "complete" and gaps.n_incomplete else ()
     agreed = session.once(
-        "agreed", messages.Agreed, lambda: _settle(session, part, needs, replace(described, columns=columns))
+        "agreed", messages.Agreed, lambda: _settle(session, part, needs, replace(described, columns=columns), complete)
     )
     return agreed, gaps
 
@@ -125,14 +131,24 @@ def steps_of_agreement(needs: Needs) -> frozenset[str]:
     return frozenset(steps)
 
 
-def _settle(session: Session, part: type[SurvivalPart], needs: Needs, described: messages.Columns) -> messages.Agreed:
+def _settle(
+    session: Session,
+    part: type[SurvivalPart],
+    needs: Needs,
+    described: messages.Columns,
+    complete: tuple[str, ...],
+) -> messages.Agreed:
     columns = described.columns
-    of_cause = messages.OfCause(needs.cause)
-    counts = None if needs.times is not None else session.sum(part.count_times, of_cause)
-    sizes = counts or session.sum(part.sum_sizes, of_cause)
+    of_cause, about = messages.OfCause(needs.cause), (needs.cause, columns, complete)
+    counts = None
+    if needs.times is None:
+        counts = session.shared("survival times", about, lambda: session.sum(part.count_times, of_cause))
+    sizes = counts or session.shared("survival sizes", about, lambda: session.sum(part.sum_sizes, of_cause))
     _check_sizes(sizes, columns)
     centre = sizes.total / sizes.present
-    spread = np.sqrt(_sum_squares(session, part, centre, counts) / sizes.present)
+    with_units = (*about, counts is not None)
+    squares = session.shared("squares", with_units, lambda: _sum_squares(session, part, centre, counts))
+    spread = np.sqrt(squares / sizes.present)
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
     scale = messages.Scale(rounded(centre, spread), rounded(spread, spread))
     edges, first = _thresholds(session, part, scale, needs.n_bins)
