@@ -73,6 +73,7 @@ def test_one_ledger_holds_the_releases_of_all_analyses(finished):
     assert {"describe", "log-rank", "fed-cox", "fed-glm"} <= methods
 
 
+@pytest.mark.slow
 def test_what_analyses_have_in_common_is_requested_once(tmp_path):
     blocks = "".join(
         f'[[analysis]]\nname = "{name}"\nmethod = "{method}"\n'
