@@ -16,7 +16,7 @@ from multicentre.errors import ConfigurationError
 from multicentre.formula.design import Design, build_columns, differentiate_columns
 from multicentre.formula.site import FormulaPart
 from multicentre.regression import messages
-from multicentre.regression.maths import Family, Link, Terms, patient_terms, predicted_mean, slopes
+from multicentre.regression.maths import Link, Terms, predicted_mean, slopes
 
 Floats = NDArray[np.float64]
 
@@ -28,8 +28,7 @@ class EffectsPart(FormulaPart):
     def sum_effects(self, request: messages.Effects) -> messages.EffectSums:
         """Sum the effects of columns and levels of a formula on the predicted means, and their derivatives."""
         rows, outcome, predictor = self._at(request)
-        terms = patient_terms(self._family, self._link, outcome, predictor)
-        behind = self._behind_terms(terms)
+        behind = self._behind_terms(self._terms(request, outcome, predictor))
         if self.design is None or request.site_intercepts:
             raise ConfigurationError(
                 "effects must be of a fit with a formula and without effects of sites; got another",
@@ -72,10 +71,6 @@ class EffectsPart(FormulaPart):
 
     # The site part of regression models defines the following.
     @property
-    def _family(self) -> Family:
-        raise NotImplementedError
-
-    @property
     def _link(self) -> Link:
         raise NotImplementedError
 
@@ -92,6 +87,9 @@ class EffectsPart(FormulaPart):
         raise NotImplementedError
 
     def _at(self, request: messages.At) -> tuple[Floats, Floats, Floats]:
+        raise NotImplementedError
+
+    def _terms(self, request: messages.At, outcome: Floats, predictor: Floats) -> Terms:
         raise NotImplementedError
 
     def _behind_terms(self, terms: Terms) -> int:

@@ -103,9 +103,11 @@ class HasFormula(RegressionResults):
                 where="offset",
                 hint="Leave the parameter out.",
             )
-        if not parsed.intercept and (self.site_effects or self.missing != "complete"):
+        counts = self._family == "negative_binomial"
+        if not parsed.intercept and (counts or self.site_effects or self.missing != "complete"):
             raise ConfigurationError(
-                'a model without intercept must have missing="complete" and no site_effects; got others',
+                'a model without intercept must have missing="complete", no site_effects and another family than '
+                "negative_binomial; got others",
                 where="formula",
                 hint="Keep the intercept in the formula.",
             )

@@ -78,6 +78,7 @@ def test_missing_entries_and_formulas():
         {"eps": 1.0},
         {"cv": 1},
         {"rule": "max"},
+        {"family": "negative_binomial"},
         {"l1_ratio": 1.5},
     ],
 )
