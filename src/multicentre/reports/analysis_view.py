@@ -12,6 +12,7 @@ from multicentre.estimator.figures import Figure, Forest, Lines, Table
 from multicentre.reports import tables
 from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw, fits_narrow
+from multicentre.reports.formats import format_number
 from multicentre.reports.machine_paths import without_folders
 from multicentre.reports.method_tables import method_table
 from multicentre.reports.parts import fit_to_pages
@@ -64,6 +65,7 @@ class AnalysisView:
     method: str
     rounds: int
     headline: list[Headline]
+    assessed: str
     missing: str
     items: Items
     has_figures: bool
@@ -100,6 +102,7 @@ def view_analysis(analysis: Analysis, study: Mapping[str, Any], number: int, nam
         method=entry.method,
         rounds=entry.rounds,
         headline=[one for one in entry.headline if one.name not in NO_RESULTS],
+        assessed=_assessed(analysis),
         missing="" if entry.missing == COMPLETE else entry.missing,
         items=_sort_items(analysis, study, names),
         has_figures=analysis.figures is not None,
@@ -158,6 +161,14 @@ def _picture(figure: Figure, name: str) -> Picture:
     svg = inline_svg(draw(figure), name, alternative)
     narrow = inline_svg(draw(figure, NARROW), f"{name}n", alternative) if fits_narrow(figure) else ""
     return Picture(figure.title, without_folders(figure.caption), Markup(svg), Markup(narrow))
+
+
+def _assessed(analysis: Analysis) -> str:
+    """Return which fit the headlines describe."""
+    n_held_out = analysis.comparison.patients_held_out if analysis.comparison else None
+    if not n_held_out:
+        return ""
+    return f"On {format_number(n_held_out)} patients who were held out of a second fit:"
 
 
 def _notes(analysis: Analysis) -> list[str]:

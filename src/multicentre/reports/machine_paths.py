@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 # An absolute path of a whole value (its folders may contain spaces), and one inside a sentence (ended by a space).
-_VALUE = re.compile(r"(?:[A-Za-z]:[\\/]|\\\\|/)(?:[^\n\\/]+[\\/]+)*")
+_VALUE = re.compile(r"(?:[A-Za-z]:[\\/]|\\\\|/)(?:[^\n\\/]+[\\/]+)+")
 _QUOTED = re.compile(r"""(["'])(?:[A-Za-z]:[\\/]+|\\\\\\\\|/)(?:[^"'\n\\/]+[\\/]+)+""")
 _IN_SENTENCE = re.compile(r"(?<![\w.:/\\<>-])(?:[A-Za-z]:[\\/]|/)(?:[^\s\"'\\/]+[\\/]+)+")
 
@@ -26,18 +26,20 @@ def without_folders(text: str) -> str:
 
 
 def value_without_folders(value: Any) -> Any:
-    """Return a value of a study with every text that is an absolute path shortened to its last part.
+    """Return a value of a study with every absolute path in its texts shortened to its last part.
 
     Examples
     --------
-    >>> value_without_folders({"file": "/home/ana/my data/lyon.csv", "unit": "mg/l", "at": [12, 36]})
-    {'file': 'lyon.csv', 'unit': 'mg/l', 'at': [12, 36]}
+    >>> value_without_folders({"file": "/home/ana/my data/lyon.csv", "unit": "/min", "at": [12, 36]})
+    {'file': 'lyon.csv', 'unit': '/min', 'at': [12, 36]}
     """
     if isinstance(value, Mapping):
         return {name: value_without_folders(part) for name, part in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [value_without_folders(part) for part in value]
-    return _VALUE.sub("", value, count=1) if isinstance(value, str) and _VALUE.match(value) else value
+    if not isinstance(value, str):
+        return value
+    return _VALUE.sub("", value, count=1) if _VALUE.match(value) else without_folders(value)
 
 
 def toml_without_folders(text: str) -> str:

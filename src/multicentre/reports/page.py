@@ -14,7 +14,7 @@ from multicentre.errors import describe_reasons
 from multicentre.reports import formats, methods_text, tables
 from multicentre.reports.analysis_view import AnalysisView, view_analysis
 from multicentre.reports.machine_paths import toml_without_folders, value_without_folders, without_folders
-from multicentre.reports.run_contents import Card, RunContents, RunMetadata, Site, read_run
+from multicentre.reports.run_contents import Disclosure, RunContents, RunMetadata, Site, read_run
 
 PAGE = "report.html"
 
@@ -84,7 +84,8 @@ def render_report(folder: Path) -> str:
 
 
 def _context(contents: RunContents) -> dict[str, Any]:
-    run, disclosure = contents.run, contents.disclosure
+    run = contents.run
+    disclosure = Disclosure.model_validate(value_without_folders(contents.disclosure.model_dump()))
     names = (f"figure{number}" for number in count(1))
     views = [
         view_analysis(analysis, contents.study, number, names)
@@ -103,7 +104,7 @@ def _context(contents: RunContents) -> dict[str, Any]:
         "headings": {heading.anchor: heading for heading in (*main, *annex)},
         "fitted_sites": _fitted_sites(run),
         "patients": _count_patients(run),
-        "card": Card.model_validate(value_without_folders(disclosure.card.model_dump())),
+        "card": disclosure.card,
         "card_table": tables.card_table(disclosure),
         "letter_table": tables.letter_table(disclosure),
         "leaving_table": tables.leaving_table(disclosure, run.min_patients),

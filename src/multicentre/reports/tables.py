@@ -15,8 +15,11 @@ from multicentre.reports.run_contents import Comparison, Disclosure, Metric, Rel
 LONG_WORD = 12
 # In 400 pixels, a column of three has room for about four lines of 10 letters.
 LONG_CELL = 40
-# Longer words in the first column are broken, so that the other columns have room.
-MOST_LETTERS = 18
+# Longer words in the first column are broken, so that the other columns have room; names of up to 24 letters are not
+# broken in tables of up to six columns, where they take a third of the width.
+MOST_LETTERS, MOST_LETTERS_OF_FEW, FEW_COLUMNS = 18, 24, 6
+# Mean width of a letter in em.
+LETTER = 0.56
 # Tables of up to 16 rows are printed on one page: they take a third of it.
 SHORT = 16
 HIDDEN = "hidden"
@@ -71,9 +74,13 @@ class PageTable:
 
     @property
     def name_width(self) -> float:
-        """Width of the first column in em, so that its words are not broken: 0.62 em per letter of the longest."""
-        words = [word for row in self.rows for word in row[0].split()]
-        return round(1.0 + 0.62 * min(max(map(len, words), default=0), MOST_LETTERS), 1)
+        """Width of the first column in em: of its longest word, or of its longest name where there is room."""
+        names = [row[0] for row in self.rows]
+        longest_word = max((len(word) for name in names for word in name.split()), default=0)
+        letters = min(longest_word, MOST_LETTERS)
+        if len(self.columns) <= FEW_COLUMNS:
+            letters = max(letters, min(max(map(len, names), default=0), MOST_LETTERS_OF_FEW))
+        return round(1.0 + LETTER * letters, 1)
 
     def heading_look(self, column: int) -> str:
         """Return the style classes of a column's heading; only a word that is long for a column may be broken."""
