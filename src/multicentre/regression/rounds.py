@@ -340,10 +340,15 @@ def check_independent(information: Floats, agreed: Agreed, tol: float, free: NDA
     """Raise DataError if covariates depend on each other; the message names them."""
     dependent = np.zeros_like(free)
     dependent[free] = dependent_columns(information[np.ix_(free, free)], tol)
+    if agreed.centre.site_intercepts:  # what varies between sites only carries no information within them
+        sizes = np.diagonal(information)
+        dependent |= free & (sizes <= tol * float(sizes.max(initial=0.0)))
     if dependent.any():
         names = [("intercept", *agreed.covariates)[place] for place in np.flatnonzero(dependent).tolist()]
+        of_sites = " or constant within each site" if agreed.centre.site_intercepts else ""
         raise DataError(
-            f"covariates must be independent of each other; these are combinations of others: {', '.join(names[:8])}",
+            f"covariates must be independent of each other; these are combinations of others{of_sites}: "
+            f"{', '.join(names[:8])}",
             where="columns",
             hint="Leave one of them out (one level of each category is its reference), or set alpha above 0.",
         )

@@ -160,43 +160,43 @@ class RegressionSite(EffectsPart):
         rows, outcome, predictor = self._at(request)
         first, second = slopes(self._link, predictor, predicted_mean(self._link, predictor))
         weights, terms = self._weights, self._terms(request, outcome, predictor)
-        own = 0.0
+        about_intercepts = 0.0
         if self._model.site_intercepts:
-            own = float(weights @ second) ** 2 / float(weights @ terms.weight)
+            about_intercepts = float(weights @ second) ** 2 / float(weights @ terms.weight)
         return messages.Slopes(
             float(weights.sum()),
             float(weights @ first),
             rows.T @ (weights * second),
-            own,
+            about_intercepts,
             patients=self._behind_terms(terms),
         )
 
     @step(releases=messages.Intercepts, when="at the end", summed=True)
     def sum_intercepts(self, request: messages.At) -> messages.Intercepts:
         """Sum the sites' intercepts, weighted by their patients; 0 for a site without a finite intercept."""
-        own, behind = self._own_intercept(request)
+        result, behind = self._own_intercept(request)
         weight = float(self._weights.sum())
-        if own is None:
+        if result is None:
             return messages.Intercepts(1.0, 0.0, 0.0, 0.0, 0.0, np.zeros(len(request.coefficients)), patients=behind)
-        shares = weight * own.centred.mean
+        shares = weight * result.centred.mean
         return messages.Intercepts(
-            1.0, 1.0, weight, weight * own.intercept, weight**2 / own.centred.information, shares, patients=behind
+            1.0, 1.0, weight, weight * result.intercept, weight**2 / result.centred.information, shares, patients=behind
         )
 
     @step(releases=messages.OwnIntercept, when="on request", refusable=True)
     def tell_intercept(self, request: messages.Uncertainty) -> messages.OwnIntercept:
         """Return the site's intercept and its standard error, so that an analyst can compare the sites."""
         self._ask_only_once(request)
-        own, behind = self._own_intercept(request)
-        if own is None:
+        result, behind = self._own_intercept(request)
+        if result is None:
             return messages.OwnIntercept(0.0, 0.0, patients=0)
         # From the means over all sites, which the rounds subtract, to covariates of 0.
         shift = np.concatenate([[0.0], request.centre / request.spread])
-        mean, covariance = own.centred.mean + shift, request.covariance
+        mean, covariance = result.centred.mean + shift, request.covariance
         if covariance.shape != (len(shift),) * 2:
             raise MessageError(f"covariance must be {len(shift)} x {len(shift)}; got another shape", where=self.method)
-        variance = request.dispersion / own.centred.information + float(mean @ covariance @ mean)
-        value = request.coefficients[0] + own.intercept - float(shift @ request.coefficients)
+        variance = request.dispersion / result.centred.information + float(mean @ covariance @ mean)
+        value = request.coefficients[0] + result.intercept - float(shift @ request.coefficients)
         return messages.OwnIntercept(value, float(np.sqrt(max(variance, 0.0))), patients=behind)
 
     def _ask_only_once(self, request: Message) -> None:

@@ -127,7 +127,7 @@ class FedMixedCox(CoxResults):
     >>> with mc.Federation.in_process(sites) as federation:
     ...     model = mc.survival.FedMixedCox(n_times=16).fit(federation)
     >>> model.coef_.round(1).tolist()
-    [0.5, 0.0]
+    [0.4, 0.0]
     """
 
     site_part: ClassVar[type[SitePart]] = MixedCoxSite

@@ -65,8 +65,8 @@ class MixedCoxSite(CoxSite):
         """Return risk sets, hazard ratios, cumulative hazards of the patients, and their effective number."""
         self._check_increments(request)
         shared, theta, patients = self._weighed(request, request.increments, exact=exact)
-        own = shared.own_hazards(theta, request.increments, np.zeros(len(request.increments)))
-        return shared, theta, own, min(patients, self._effective(own))
+        hazards = shared.own_hazards(theta, request.increments, np.zeros(len(request.increments)))
+        return shared, theta, hazards, min(patients, self._effective(hazards))
 
     def _check_increments(self, request: messages.AtEffects) -> None:
         if len(request.increments) > MOST_TIMES or (request.increments < 0).any():
@@ -95,9 +95,9 @@ class MixedCoxSite(CoxSite):
         return site_effect(cast(Distribution, request.distribution), request.variance, n_events, hazard)
 
     def _effects(self, request: messages.AtEffects, *, exact: bool) -> dict[str, Any]:
-        shared, theta, own, patients = self._hazards(request, exact=exact)
+        shared, theta, hazards, patients = self._hazards(request, exact=exact)
         n_events = float(shared.n_events.sum())
-        effect = self._effect(request, n_events, float(own.sum()))
+        effect = self._effect(request, n_events, float(hazards.sum()))
         risk, risk_sum = shared.at_risk(theta), shared.sums(theta, "breslow").risk
         slopes = np.concatenate([request.increments @ risk_sum, request.increments * risk])
         outer = np.outer(slopes, slopes)
@@ -119,7 +119,7 @@ class MixedCoxSite(CoxSite):
             "event_sum": shared.event_sum,
             "risk": effect.weight * risk,
             "risk_sum": effect.weight * risk_sum,
-            "products": weighted_products(shared.rows, effect.weight * own),
+            "products": weighted_products(shared.rows, effect.weight * hazards),
             "bends": effect.bend * outer,
             "moves": moves if request.distribution == "gaussian" else np.zeros((0, 0)),
             "variance_slope": slope,
@@ -134,10 +134,10 @@ class MixedCoxSite(CoxSite):
         self._check_increments(request)
         self._check(request.coefficients, request.increments)
         shared, _ = self._shared(exact=exact)
-        own = shared.own_hazards(hazards_of(shared, request), request.increments, np.zeros(len(request.increments)))
+        hazards = shared.own_hazards(hazards_of(shared, request), request.increments, np.zeros(len(request.increments)))
         n_events = shared.n_events.sum(keepdims=True)
-        effect = self._effect(request, float(n_events[0]), float(own.sum()))
+        effect = self._effect(request, float(n_events[0]), float(hazards.sum()))
         if not np.isfinite(effect.effect):
             return messages.OwnEffect(0.0, 0.0, patients=0)
-        behind = min(self._effective(own), self.behind(n_events))
+        behind = min(self._effective(hazards), self.behind(n_events))
         return messages.OwnEffect(effect.effect, 1.0 / float(np.sqrt(effect.precision)), patients=behind)
