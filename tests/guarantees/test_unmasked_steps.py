@@ -47,6 +47,8 @@ JUDGED = {
         "DescribeSite.describe": NAMES,
         "DescribeSite.describe_site": "counts, means and deviations of declared columns and levels, without a "
         "threshold; each cell holds the policy's minimum",
+        "DescribeSite.check_quality": "rounded figures at codes and shares that no request names; each rests on "
+        "the policy's minimum, and numbers of patients are multiples of it",
     },
     "regression/site.py": {
         "RegressionSite.describe": NAMES,

@@ -448,7 +448,12 @@ CASES = {
         masked_error=0.0,
         policy=EXACT,
     ),
-    "describe": Case(lambda: mc.analytics.Describe(by="outcome"), labelled_sites, real_arrays, policy=EXACT),
+    "describe": Case(
+        lambda: mc.analytics.Describe(by="outcome", histograms=True, correlations=True),
+        labelled_sites,
+        real_arrays,
+        policy=EXACT,
+    ),
     "fed-glm": Case(
         lambda: mc.regression.FedLogisticRegression(missing="indicator"),
         lambda: split_numbers("class"),

@@ -6,16 +6,17 @@ import difflib
 import importlib
 import inspect
 import json
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.consortium import Consortium
@@ -25,7 +26,14 @@ from multicentre.core.rounds import History
 from multicentre.core.session import Answers, Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import HandlesMissing, MissingValues
-from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError, describe_reasons
+from multicentre.errors import (
+    ConfigurationError,
+    IntegrityError,
+    LeftOutWarning,
+    MulticentreError,
+    SeparationWarning,
+    describe_reasons,
+)
 from multicentre.estimator.docstrings import complete_documentation
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import ParameterRanges, check_parameters
@@ -164,9 +172,25 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
         NotFittedError
             The model was not fitted in this process.
         """
-        from multicentre.estimator.site_estimates import fit_each_site
-
-        return fit_each_site(self)
+        if self.aligned_by is not None:
+            raise ConfigurationError(
+                "a fit of each site must be of a method whose sites hold the same columns; sites of "
+                f"{type(self).__name__} hold different views",
+                where="fit_each_site",
+                hint="Compare the views with the method's own results.",
+            )
+        consortium, models, refused = self.session.consortium, {}, {}
+        for site in self.session.sites:
+            alone = replace(consortium.unmasked(), sites=(site,))
+            try:
+                with warnings.catch_warnings():
+                    # A site without standard errors has none in the result, and one left out has its reason.
+                    for category in (ConvergenceWarning, SeparationWarning, LeftOutWarning):
+                        warnings.simplefilter("ignore", category)
+                    models[site] = clone(self).fit(alone)
+            except MulticentreError as error:
+                refused[site] = error.refusals.get(site) or error.without(site).placed
+        return Answers(models, refused)
 
     def privacy_plan(self) -> Plan | None:
         """Return the noise of every release of a fit with these parameters; None without differential privacy."""

@@ -1,26 +1,19 @@
-"""Estimates of single sites: fits of each site alone, and their table."""
+"""Estimates of single sites and their table."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
-
-from multicentre.core.session import Answers
-from multicentre.errors import ConfigurationError, LeftOutWarning, MulticentreError, SeparationWarning
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from multicentre.estimator.base import FederatedEstimator
 
-M = TypeVar("M", bound="FederatedEstimator")
 Floats = NDArray[np.float64]
 Scale = Literal["identity", "log", "log-log"]
 NO_ERROR = "no estimate with a standard error"
@@ -80,34 +73,6 @@ def undo_scale(values: Floats, scale: Scale) -> Floats:
         return np.exp(-np.exp(values)) if scale == "log-log" else values
 
 
-def fit_each_site(model: M) -> Answers[M]:
-    """Fit a copy of a fitted model to the patients of each site of its last fit; see `FederatedEstimator`.
-
-    A site is asked through the same steps as in the fit, in a session of its own and without masks.
-    """
-    if model.aligned_by is not None:
-        raise ConfigurationError(
-            "a fit of each site must be of a method whose sites hold the same columns; sites of "
-            f"{type(model).__name__} hold different views",
-            where="by_site",
-            hint="Compare the views with the method's own results.",
-        )
-    consortium = model.session.consortium
-    models: dict[str, M] = {}
-    refused: dict[str, str] = {}
-    for site in model.session.sites:
-        alone = replace(consortium.unmasked(), sites=(site,))
-        try:
-            with warnings.catch_warnings():
-                for category in (ConvergenceWarning, SeparationWarning, LeftOutWarning):
-                    warnings.simplefilter("ignore", category)
-                models[site] = clone(model).fit(alone)
-        except MulticentreError as error:
-            reasons = getattr(error, "refusals", {})
-            refused[site] = reasons.get(site) or error.without(site).placed
-    return Answers(models, refused)
-
-
 def coefficients_by_site(
     model: FederatedEstimator, columns: Sequence[str], *, scale: Scale = "identity", label: str = "coefficient"
 ) -> SiteEstimates:
@@ -122,7 +87,7 @@ def coefficients_by_site(
     scale, label
         As for :class:`SiteEstimates`.
     """
-    fits = fit_each_site(model)
+    fits = model.fit_each_site()
     sites = model.session.sites
     values = np.full((2, len(sites), len(columns)), np.nan)
     for place, site in enumerate(sites):

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, f
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+# Share of the sum of squares below which a variance is rounding.
+NO_VARIANCE = 1e-9
 # Smallest expected count for which the chi-square distribution is a fair approximation (Cochran 1954).
 FEWEST_EXPECTED = 5.0
 
@@ -140,6 +143,38 @@ def chi_square_test(counts: Floats) -> tuple[float, bool]:
     expected = np.outer(used.sum(axis=1), used.sum(axis=0)) / used.sum()
     statistic = float(((used - expected) ** 2 / expected).sum())
     return float(chi2.sf(statistic, freedom)), bool((expected < FEWEST_EXPECTED).any())
+
+
+def correlations(pairs: Integers, total: Floats, squares: Floats, products: Floats, least: int) -> Floats:
+    """Return Pearson's correlations from sums over the patients with both variables of a pair, shape (d, d).
+
+    Parameters
+    ----------
+    pairs : array of shape (d, d)
+        Patients with both variables.
+    total, squares : arrays of shape (d, d)
+        Sums of the first variable and of its squares over these patients.
+    products : array of shape (d, d)
+    least : int
+        Fewest patients of a correlation; NaN below, and for variables that are constant among the patients.
+
+    Examples
+    --------
+    >>> values = np.array([[1.0, 2.0], [2.0, 4.5], [3.0, 5.0]])
+    >>> total = np.repeat(values.sum(axis=0)[:, None], 2, axis=1)
+    >>> squares = np.repeat((values**2).sum(axis=0)[:, None], 2, axis=1)
+    >>> correlations(np.full((2, 2), 3), total, squares, values.T @ values, 3).round(3).tolist()
+    [[1.0, 0.933], [0.933, 1.0]]
+    """
+    n = np.maximum(pairs, 1).astype(np.float64)
+    covariance = products - total * total.T / n
+    variance = squares - total**2 / n
+    scale = np.sqrt(np.maximum(variance, 0.0) * np.maximum(variance.T, 0.0))
+    # Masked sums are rounded: a variance below this share of the squares is 0.
+    is_defined = (pairs >= least) & (variance > NO_VARIANCE * np.maximum(squares, 1.0)) & (scale > 0)
+    is_defined &= is_defined.T
+    values = np.divide(covariance, scale, out=np.full(scale.shape, np.nan), where=is_defined)
+    return np.asarray(np.clip((values + values.T) / 2.0, -1.0, 1.0), dtype=np.float64)
 
 
 def _ratio(above: float, below: float) -> float:

@@ -1,88 +1,45 @@
-"""Site part of the descriptive table: the steps that a coordinator can request, and their messages.
+"""Site part of the descriptive table: the steps that a coordinator can request.
 
 Steps also inherited: ``count_below`` from statistics/quantiles/site.py, for quartiles.
 
-Sites return counts and sums by group, which the coordinator adds up over sites. Only ``describe_site`` returns values
-of a single site; the guard refuses them if a cell has fewer patients than the policy's minimum.
+Sites return counts and sums by group, which the coordinator adds up over sites. Only ``describe_site`` and
+``check_quality`` return values of a single site. The guard refuses the first if a cell has fewer patients than the
+policy's minimum; the second leaves out and rounds what would rest on few patients.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Lengths, Message, Nothing, array, text, texts
-from multicentre.core.steps import Release, step
+from multicentre.analytics.describe.bins import N_BINS, STEPS, count_bins, is_multiple
+from multicentre.analytics.describe.messages import (
+    BinCounts,
+    BinEdges,
+    Counts,
+    Described,
+    Groups,
+    Means,
+    OffStep,
+    Products,
+    SiteQuality,
+    SiteSummary,
+    Squares,
+    Standard,
+)
+from multicentre.analytics.describe.site_quality import SPIKES, quality_of_column
+from multicentre.core.messages import Lengths, Message, Nothing
+from multicentre.core.steps import step
 from multicentre.data.categories import families, read_level
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 from multicentre.statistics.quantiles.site import CountingPart
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 OUTCOME = "outcome"
-# Bounds of a site's counts and sums, for masking; as in survival methods.
-PATIENTS, TOTAL = 2.0**24, 2.0**36
-
-
-@dataclass(frozen=True)
-class Described(Release):
-    """Names of columns, levels and classes; independent of patients' values."""
-
-    columns: tuple[str, ...] = texts("names of the columns", public=True)
-    classes: tuple[str, ...] = texts("classes of the outcome; none for a number", public=True)
-    levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", public=True, default=())
-
-
-@dataclass(frozen=True)
-class Groups(Message):
-    """Groups that are compared, and the variables."""
-
-    by: str = text("variable whose levels are the groups; empty for none")
-    group_levels: tuple[str, ...] = texts("levels of that variable")
-    numbers: tuple[str, ...] = texts("numeric variables")
-    levels: tuple[str, ...] = texts("levels of the other variables, as name=level")
-
-
-@dataclass(frozen=True)
-class Means(Groups):
-    """Means of the numeric variables by group."""
-
-    mean: Floats = array("mean by group and variable", ("g", "d"))
-
-
-@dataclass(frozen=True)
-class Counts(Release):
-    """Counts by group, and sums of the numeric variables; patients without a group are the last group."""
-
-    n_patients: Integers = array("patients of each group", ("g",), dtype="i8", bound=PATIENTS, counts=True)
-    present: Integers = array(
-        "patients with a number, by group and variable", ("g", "d"), dtype="i8", bound=PATIENTS, counts=True
-    )
-    levels: Integers = array("patients by group and level", ("g", "l"), dtype="i8", bound=PATIENTS, counts=True)
-    total: Floats = array("sum of the numbers by group and variable", ("g", "d"), bound=TOTAL)
-
-
-@dataclass(frozen=True)
-class Squares(Release):
-    """Sums for the variances of the numeric variables."""
-
-    squares: Floats = array("sum of squared differences from the mean, by group and variable", ("g", "d"), bound=TOTAL)
-
-
-@dataclass(frozen=True)
-class SiteSummary(Release):
-    """Counts, means and standard deviations of one site."""
-
-    n_patients: Integers = array("patients", (1,), dtype="i8")
-    present: Integers = array("patients with a number, by variable", ("d",), dtype="i8")
-    levels: Integers = array("patients by level", ("l",), dtype="i8")
-    mean: Floats = array("mean of every numeric variable; 0 without patients", ("d",))
-    deviation: Floats = array("standard deviation of every numeric variable; 0 for fewer than two patients", ("d",))
 
 
 class DescribeSite(CountingPart):
@@ -95,6 +52,9 @@ class DescribeSite(CountingPart):
         "g": "groups; the last is of patients without a group",
         "d": "numeric variables",
         "l": "levels of all categories",
+        "t": "steps of recorded values",
+        "b": "bins of a numeric variable",
+        "k": "codes such as 999",
     }
     data: TableData
     state: Groups | None = None
@@ -143,11 +103,71 @@ class DescribeSite(CountingPart):
         behind = int(cells[cells > 0].min())
         return SiteSummary(n_patients, present, levels, mean, deviation, patients=behind)
 
+    @step(releases=OffStep, when="once", summed=True)
+    def find_steps(self, request: Groups) -> OffStep:
+        """Return whether some value is not a multiple of a step (1, 0.1), by variable and step."""
+        self._agree(request)
+        off = np.array([[self._off_step(column, each) for each in STEPS] for column in self._numbers.T], dtype=np.int64)
+        off = off.reshape(len(request.numbers), len(STEPS))
+        return OffStep(np.minimum(off, 1), patients=self._behind(off))
+
+    @step(releases=BinCounts, when="once", summed=True)
+    def count_bins(self, request: BinEdges) -> BinCounts:
+        """Count the patients of each group in the bins of each numeric variable."""
+        self._agree(request)
+        numbers, members = self._numbers, self._members
+        if (
+            request.low.shape != request.width.shape
+            or len(request.low) != numbers.shape[1]
+            or (request.width <= 0).any()
+        ):
+            raise MessageError("there must be a lower edge and a positive width per variable", where=self.method)
+        counts = np.zeros((members.shape[1], numbers.shape[1], N_BINS + 2), dtype=np.int64)
+        for place, column in enumerate(numbers.T):
+            present = ~np.isnan(column)
+            bins = count_bins(column[present], float(request.low[place]), float(request.width[place]))
+            np.add.at(counts[:, place], (members[present].argmax(axis=1), bins), 1)
+        return BinCounts(counts, patients=self._behind(counts))
+
+    @step(releases=Products, when="once", summed=True)
+    def sum_products(self, request: Standard) -> Products:
+        """Sum products of standardised variables over the patients with both of a pair, for correlations."""
+        self._agree(request)
+        numbers = self._numbers
+        if not len(request.mean) == len(request.deviation) == numbers.shape[1] or (request.deviation <= 0).any():
+            raise MessageError("there must be a mean and a positive deviation per variable", where=self.method)
+        observed = (~np.isnan(numbers)).astype(np.float64)
+        values = np.nan_to_num((numbers - request.mean) / request.deviation)
+        pairs = np.rint(observed.T @ observed).astype(np.int64)
+        return Products(
+            pairs, values.T @ observed, (values**2).T @ observed, values.T @ values, patients=self._behind(pairs)
+        )
+
+    @step(releases=SiteQuality, when="on request", refusable=True)
+    def check_quality(self, request: Groups) -> SiteQuality:
+        """Return rounded figures of this site for a comparison with others; what rests on few patients is left out."""
+        self._agree(request)
+        least = max(self.least_behind, 1)
+        columns = [quality_of_column(column[~np.isnan(column)], least) for column in self._numbers.T]
+        uses = (np.nansum(self._levels, axis=0) >= least).astype(np.int64)
+        d = len(columns)
+        present = np.array([column.present for column in columns], dtype=np.int64)
+        spikes = np.array([column.spikes for column in columns], dtype=np.int64).reshape(d, len(SPIKES))
+        moments, quarters, ends = (
+            np.array([getattr(column, name) for column in columns], dtype=np.float64).reshape(d, n)
+            for name, n in (("moments", 2), ("quarters", 3), ("ends", 2))
+        )
+        return SiteQuality(present, moments, quarters, ends, spikes, uses, patients=len(self.data))
+
     def quantile_values(self) -> Floats:
         """Return each numeric variable for all patients, then for those of each group, shape (n, (G + 1) d)."""
         numbers, members = self._numbers, self._members
         grouped = [np.where(members[:, [group]] == 1.0, numbers, np.nan) for group in range(members.shape[1] - 1)]
         return np.column_stack([numbers, *grouped])
+
+    def _off_step(self, column: Floats, each: float) -> int:
+        present = column[~np.isnan(column)]
+        return int((~is_multiple(present, each)).sum())
 
     def _agree(self, request: Groups) -> None:
         fields: dict[str, Any] = {name: getattr(request, name) for name in Groups.declarations()}

@@ -1,0 +1,415 @@
+"""Results of a descriptive table: frames, texts, files, histograms, correlations, and requests to single sites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.analytics.describe.formats import Layout
+from multicentre.analytics.describe.histograms import Histograms, histogram_frame
+from multicentre.analytics.describe.messages import Counts, Groups, SiteSummary, Squares
+from multicentre.analytics.describe.quality import find_problems
+from multicentre.analytics.describe.site import DescribeSite
+from multicentre.analytics.describe.site_table import SiteTable
+from multicentre.analytics.describe.suppression import with_totals
+from multicentre.analytics.describe.table_one import OVERALL, Row, TableOne
+from multicentre.core.session import Answers
+from multicentre.errors import ConfigurationError, describe_reasons
+from multicentre.estimator.base import FederatedEstimator
+from multicentre.estimator.figures import Bars, Figure, Table
+from multicentre.estimator.presentation import number_column
+from multicentre.estimator.site_estimates import SiteEstimates
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+MISSING = "missing"
+Format = Literal["html", "latex", "csv"]
+
+
+class DescribeResults(FederatedEstimator):
+    """Fitted descriptive table.
+
+    Attributes
+    ----------
+    groups_ : Groups
+        Groups and variables.
+    group_names_ : tuple of str
+        Names of the groups; empty without groups.
+    counts_ : Counts
+        Counts and sums of every group, the last without a group. Not for publication: small cells are included.
+    squares_ : Squares
+        Sums of squared differences from the means.
+    quartiles_ : array of shape (G + 1, d, 3)
+        Quartiles of the d numeric variables, for all patients and for each of G groups; NaN with ``quartiles=False``
+        and without patients.
+    histograms_ : Histograms
+        Counts in fine bins; empty with ``histograms=False``. Not for publication, as `counts_`.
+    correlations_ : array of shape (d, d)
+        Pearson's correlations of the patients with both variables; NaN for fewer than `min_cell` patients, and with
+        ``correlations=False``.
+    """
+
+    groups_: Groups
+    counts_: Counts
+    squares_: Squares
+    quartiles_: Floats
+    histograms_: Histograms
+    correlations_: Floats
+    by: str | None
+    min_cell: int
+    quartiles: bool
+
+    @property
+    def group_names_(self) -> tuple[str, ...]:
+        """Names of the groups; empty without groups."""
+        check_is_fitted(self, "groups_")
+        return self.groups_.group_levels
+
+    def numbers(self) -> pd.DataFrame:
+        """Return a row per numeric variable and group: patients, missing, mean, standard deviation, quartiles.
+
+        What :meth:`to_frame` leaves out is NaN.
+        """
+        import pandas as pd
+
+        table = self._table()
+        moments, rows = table.moments, []
+        for place, group in enumerate([OVERALL, *self.group_names_]):
+            for column, name in enumerate(self.groups_.numbers):
+                values, suppressed = table.number_table(column)
+                inner = table.columns_of(with_totals(table.inner(values)))[:, place]
+                is_hidden = table.columns_of(suppressed.flags)[[-2, -1], place].any()
+                n, missing = float(inner[-1]), float(inner[-2])
+                counts = [np.nan, np.nan] if is_hidden else [n - missing, missing]
+                is_visible = table.shows_moments(column)[place]
+                figures = (
+                    [moments.mean[place, column], moments.deviation[place, column]] if is_visible else [np.nan] * 2
+                )
+                quarters = self.quartiles_[place, column] if table.has_many(column)[place] else np.full(3, np.nan)
+                rows.append([name, group, *counts, *figures, *quarters])
+        names = ["variable", "group", "present", MISSING, "mean", "sd", "q1", "median", "q3"]
+        return pd.DataFrame(rows, columns=names)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table in the layout of a journal: texts, a row per number, a column per group.
+
+        Small counts are "<5" (of `min_cell`), and counts that are left out to protect them "-". For groups, the last
+        columns are the largest standardised difference between two groups and a p-value: of Welch's test (means), of
+        Kruskal and Wallis (medians, with ``histograms=True``; of two groups, of Mann and Whitney; "‡" if values share
+        a bin, see :meth:`rank_tests`), or of Pearson's chi-square test (categories; "†" where an expected count is
+        below 5). Both are left out where a count is.
+        """
+        import pandas as pd
+
+        rows = {row.label: row.cells for row in self._table().rows()}
+        return pd.DataFrame.from_dict(rows, orient="index", columns=self._columns())
+
+    def summary(self) -> pd.DataFrame:
+        """Return the table of :meth:`to_frame`; its printed form ends with patients without a group."""
+        from multicentre.estimator.results import with_note
+
+        n_without = int(self.counts_.n_patients[-1])
+        remark = f"{n_without} patients without a group are part of the overall column." if n_without else ""
+        return with_note(self.to_frame(), self._remarks(), remark=remark)
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """Return the table as HTML with headings and footnotes, and write it to a file.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write.
+        """
+        return self._written("html", path)
+
+    def to_latex(self, path: str | Path | None = None) -> str:
+        """Return the table as LaTeX (package booktabs) with headings and footnotes, and write it to a file.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write.
+        """
+        return self._written("latex", path)
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """Return the table of :meth:`to_frame` as CSV, and write it to a file.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write.
+        """
+        return self._written("csv", path)
+
+    def rank_tests(self) -> pd.DataFrame:
+        """Return a row per numeric variable: Kruskal and Wallis' statistic and p-value, with its limits.
+
+        The limits hold for every order of the values that share a bin. They are equal to the p-value if ``exact`` is
+        True.
+
+        Raises
+        ------
+        ConfigurationError
+            There are no groups, or the fit has ``histograms=False``.
+        """
+        import pandas as pd
+
+        self._require_histograms()
+        if not self.group_names_:
+            raise ConfigurationError("rank tests must have groups; by is None", where="by", hint="Set by.")
+        table = self._table()
+        rows = {
+            name: [test.statistic, test.p_value, test.lower, test.upper, test.is_exact]
+            for column, (name, test) in enumerate(table.rank_tests.items())
+            if table.can_test(column)
+        }
+        names = ["statistic", "p_value", "lower", "upper", "exact"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=names)
+
+    def histogram(self, variable: str) -> pd.DataFrame:
+        """Return patients by bin and group; NaN for small counts and counts from which they would follow.
+
+        Parameters
+        ----------
+        variable : str
+            Numeric variable.
+
+        Raises
+        ------
+        ConfigurationError
+            There is no such variable, or the fit has ``histograms=False``.
+        """
+        self._require_histograms()
+        if variable not in self.groups_.numbers:
+            raise ConfigurationError(
+                f"variable must be one of {', '.join(self.groups_.numbers[:10])}; got {variable!r}", where="variable"
+            )
+        column, table = self.groups_.numbers.index(variable), self._table()
+        counts, suppressed = table.number_table(column)
+        columns = table.columns_of(with_totals(table.inner(counts)))[:-2].astype(np.float64)
+        visible = np.where(table.columns_of(suppressed.flags)[:-2], np.nan, columns)
+        return histogram_frame(self.histograms_.labels(column), visible, [OVERALL, *self.group_names_])
+
+    def plot_histogram(self, variable: str, ax: Axes | None = None) -> Axes:
+        """Draw the histogram of a variable, of all patients or by group; counts that are left out have no bar.
+
+        Parameters
+        ----------
+        variable : str
+        ax : matplotlib Axes, optional
+            Axes to draw on; those of a new figure by default.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        from multicentre.estimator.drawing import draw
+
+        return draw(self._histogram_figure(variable), ax)
+
+    def correlation_table(self) -> pd.DataFrame:
+        """Return Pearson's correlations of the numeric variables; NaN where they were not requested."""
+        import pandas as pd
+
+        check_is_fitted(self, "correlations_")
+        names = list(self.groups_.numbers)
+        return pd.DataFrame(self.correlations_, index=names, columns=names)
+
+    def by_site(self) -> pd.DataFrame:
+        """Request counts, means and standard deviations from every site of the last fit.
+
+        A site answers only if no cell is below its policy's minimum of patients. Not for publication: counts below
+        `min_cell` are included; see :meth:`table_by_site`.
+
+        Returns
+        -------
+        pandas frame
+            A row per site: patients, mean and standard deviation of every numeric variable, patients of every level.
+            NaN if the site refuses; its reason is in ``attrs["refused"]``.
+        """
+        import pandas as pd
+
+        answers = self._ask_sites()
+        names = ["n", *(f"{name}, {figure}" for name in self.groups_.numbers for figure in ("mean", "SD"))]
+        names += list(self.groups_.levels)
+        rows = {}
+        for site in self.session.sites:
+            answer = answers.get(site)
+            if answer is None:
+                rows[site] = [np.nan] * len(names)
+                continue
+            figures = np.column_stack([answer.mean, answer.deviation]).ravel().tolist()
+            rows[site] = [float(answer.n_patients[0]), *figures, *answer.levels.astype(np.float64).tolist()]
+        frame = pd.DataFrame.from_dict(rows, orient="index", columns=names)
+        frame.attrs["refused"] = answers.refused
+        return frame
+
+    def table_by_site(self) -> pd.DataFrame:
+        """Request figures from every site as in :meth:`by_site`, and return a table with a column per site.
+
+        Small counts, and counts and means from which they would follow together with :meth:`to_frame`, are left out
+        ("-"). If one site alone refuses, its figures would follow from those of the others, so that the smallest other
+        ones are left out too. Columns of sites that refuse contain "refused"; the reasons are printed.
+        """
+        import pandas as pd
+
+        from multicentre.estimator.results import with_note
+
+        answers = self._ask_sites()
+        table = SiteTable(self._table(), answers, list(answers.refused))
+        rows = {row.label: row.cells for row in table.rows()}
+        frame = pd.DataFrame.from_dict(rows, orient="index", columns=table.columns)
+        return with_note(frame, f"Refused: {describe_reasons(answers.refused)}." if answers.refused else "")
+
+    def means_by_site(self) -> SiteEstimates:
+        """Request the mean of each numeric variable from every site, with its standard error, for a meta-analysis."""
+        answers, sites = self._ask_sites(), self.session.sites
+        d = len(self.groups_.numbers)
+        values, errors = np.full((2, len(sites), d), np.nan)
+        for place, site in enumerate(sites):
+            if site in answers:
+                answer = answers[site]
+                enough = answer.present > 1
+                values[place] = np.where(enough, answer.mean, np.nan)
+                errors[place] = np.where(enough, answer.deviation / np.sqrt(np.maximum(answer.present, 1)), np.nan)
+        return SiteEstimates(self.groups_.numbers, tuple(sites), values, errors, answers.refused, label="mean")
+
+    def check_quality(self) -> pd.DataFrame:
+        """Request rounded figures from every site, and return what is suspicious about its data.
+
+        A row per finding: variable, site, check ("unit", "code", "level", "shift", "refused"), value, and a sentence.
+        Every figure rests on the policy's minimum of patients or more. "unit": median and quartile range differ from
+        those of the other sites by a factor between common units. "code": several patients have a number such as 999
+        that is apart from all others. "level": a level that only one site uses. "shift": the mean differs by more than
+        a quarter of a standard deviation from that of the other sites.
+        """
+        import pandas as pd
+
+        check_is_fitted(self, "quartiles_")
+        answers = self.session.ask(DescribeSite.check_quality, self.groups_, skip_refusals=True)
+        findings = find_problems(answers, answers.refused, self.groups_.numbers, self.groups_.levels)
+        return pd.DataFrame(
+            [[each.variable, each.site, each.check, each.value, each.sentence] for each in findings],
+            columns=["variable", "site", "check", "value", "sentence"],
+        )
+
+    def assess(
+        self,
+        data: Any,
+        labels: Sequence[str] | None = None,
+        *,
+        training: Any = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return no figures: a table predicts nothing."""
+        return {}
+
+    def figures(self, sites: Any, labels: Any) -> list[Figure]:
+        """Return the table of :meth:`to_frame` and histograms for a report; parameters are not used."""
+        printed = self._table().rows()
+        rows = [[row.label, *row.cells] for row in printed]
+        figures: list[Figure] = [
+            Table("Table 1", " ".join(self._notes(printed)), "model", ["", *self._columns()], rows)
+        ]
+        if not self.histograms_.is_empty:
+            figures += [self._histogram_figure(name) for name in self.groups_.numbers]
+        return figures
+
+    def result_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the table in the layout of a journal, and correlations and histograms if they were requested."""
+        tables = {"table-1": self.to_frame()}
+        if np.isfinite(self.correlations_).any():
+            tables["correlations"] = self.correlation_table()
+        if not self.histograms_.is_empty:
+            numbers = enumerate(self.groups_.numbers, start=1)
+            tables |= {f"histogram-{place}": self.histogram(name) for place, name in numbers}
+        return tables
+
+    def answer(self) -> str:
+        """Return the numbers of patients, of all and of each group."""
+        sizes = self.to_frame().loc["n"]
+        groups = ", ".join(f"{sizes[name]} {self.by} {name}" for name in self.group_names_)
+        return f"{sizes[OVERALL]} patients{f': {groups}' if groups else ''}."
+
+    def main_figure(self) -> Figure:
+        """Return the standardised differences between groups, or, without groups, the shares of missing values."""
+        table = self.to_frame()
+        if self.group_names_:
+            values = number_column(table[["difference"]])
+            title, label = "Differences between groups", "largest standardised difference"
+        else:
+            numbers = self.numbers().set_index("variable").dropna(subset=[MISSING])
+            values = numbers[MISSING] / (numbers[MISSING] + numbers["present"])
+            title, label = "Missing values", "share of patients without a value"
+        series = {label: [float(value) for value in values]}
+        return Bars(title, f"By variable: {label}.", "model", label, [str(name) for name in values.index], series, {})
+
+    def _histogram_figure(self, variable: str) -> Bars:
+        frame = self.histogram(variable)
+        columns = list(self.group_names_) or [OVERALL]
+        series = {name: [float(value) for value in frame[name]] for name in columns}
+        title, caption = f"Histogram of {variable}", f"Patients by {variable}. Small counts are left out."
+        return Bars(title, caption, "model", "patients", [str(name) for name in frame.index], series, {})
+
+    def _table(self) -> TableOne:
+        check_is_fitted(self, "quartiles_")
+        return TableOne(
+            self.groups_,
+            self.counts_,
+            self.squares_,
+            self.quartiles_,
+            self.histograms_,
+            int(self.min_cell),
+            bool(self.quartiles),
+        )
+
+    def _columns(self) -> list[str]:
+        return [OVERALL, *self.group_names_, *(["difference", "p"] if self.group_names_ else [])]
+
+    def _written(self, form: Format, path: str | Path | None) -> str:
+        rows = self._table().rows()
+        layout = Layout("Table 1", self._columns(), rows, self._notes(rows))
+        text = {"html": layout.to_html, "latex": layout.to_latex, "csv": layout.to_csv}[form]()
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def _notes(self, printed: Sequence[Row]) -> list[str]:
+        """Return the footnotes of the table."""
+        least, n_without = self.min_cell, int(self.counts_.n_patients[-1])
+        notes = ["Numbers: mean (SD), median [quartiles]; categories: n (% of patients with a value)."]
+        if self.group_names_:
+            tests = "Welch's test of means, Pearson's chi-square test of categories"
+            if not self.histograms_.is_empty:
+                name = "Mann and Whitney's" if len(self.group_names_) == 2 else "Kruskal and Wallis'"
+                tests += f", {name} test of ranks"
+            notes.append(f"difference: largest standardised difference between two groups. p: {tests}.")
+            cells = [row.cells[-1] for row in printed]
+            if any("†" in cell for cell in cells):
+                notes.append("†: an expected count is below 5.")
+            if any("‡" in cell for cell in cells):
+                notes.append("‡: some patients with different values have the same rank.")
+        if least > 1:
+            notes.append(f"Counts below {least} (<{least}), and counts from which they would follow (-), are left out.")
+        return [*notes, f"{n_without} patients have no group; overall contains them."] if n_without else notes
+
+    def _ask_sites(self) -> Answers[SiteSummary]:
+        check_is_fitted(self, "quartiles_")
+        return self.session.ask(DescribeSite.describe_site, self.groups_, skip_refusals=True)
+
+    def _require_histograms(self) -> None:
+        check_is_fitted(self, "quartiles_")
+        if self.histograms_.is_empty:
+            raise ConfigurationError(
+                "the fit must have histograms; histograms is False", where="histograms", hint="Set histograms=True."
+            )
