@@ -324,7 +324,7 @@ COUNTED = {
     "fed-stack": Counted("5, after the fits that it combines", times, {"estimators": fitted, "weights": "brier"}),
     "describe": Counted("3 + search of quartiles (at most 3)", classes),
     "fed-glm": Counted("4 + Fisher steps, at most 25", numbers),
-    "fed-glm-cv": Counted("5 + Fisher steps, at most 50; for gaussian outcomes with the identity link", numbers),
+    "fed-glm-cv": Counted("5 + Fisher steps, at most 50 (gaussian outcomes with the identity link)", numbers),
     "fed-linear-mixed-model": Counted("6 + Newton steps, at most 50", numbers),
     "fed-glmm": Counted("5 + Newton steps, at most 50", classes),
     "fed-poisson-regression": Counted("4 + Fisher steps, at most 25", counts),
