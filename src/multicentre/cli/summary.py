@@ -44,8 +44,9 @@ def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
 def describe_run(folder: RunFolder) -> str:
     """Return the results, then the comparison and the sites' releases as text tables."""
     run = folder.metadata
-    parts = [results] if (results := describe_results(folder.path, run)) else []
-    parts += describe_left_out(run) + ([run["missing"]] if run.get("missing") else [])
+    parts = describe_left_out(run)  # before the results, which are of the other sites only
+    parts += [results] if (results := describe_results(folder.path, run)) else []
+    parts += [run["missing"]] if run.get("missing") else []
     for title, place in _places(run):
         parts += [f"{title}{part}" for part in _judgements(folder, place)]
     released = folder.read("disclosure.json")["released"]
