@@ -28,7 +28,15 @@ from multicentre.data.tabular import indicators_of
 from multicentre.errors import DataError, SchemaMismatch
 from multicentre.survival.agreement import messages
 from multicentre.survival.agreement.site import SurvivalPart
-from multicentre.survival.agreement.sketch import LATEST, bin_edges, column_edges, event_grid, horizon_of, rounded
+from multicentre.survival.agreement.sketch import (
+    LATEST,
+    bin_edges,
+    column_edges,
+    event_grid,
+    horizon_of,
+    move_to,
+    rounded,
+)
 from multicentre.survival.times import check_grid
 
 Floats = NDArray[np.float64]
@@ -52,6 +60,8 @@ class Needs:
         Bins of every column, at most 256; 0 for none.
     cause : int
         Code of the event of interest.
+    stated_times : callable, optional
+        Function from the horizon to times at which results are stated; the nearest quantiles are moved to them.
     """
 
     n_times: int = 64
@@ -60,6 +70,7 @@ class Needs:
     exact: bool = False
     n_bins: int = 0
     cause: int = 1
+    stated_times: Callable[[float], Sequence[float]] | None = None
 
 
 def agree(
@@ -256,4 +267,5 @@ def _grid(session: Session, part: type[SurvivalPart], needs: Needs, counts: mess
         answers = session.ask(part.tell_times, messages.OfCause(needs.cause))
         times = np.unique(np.concatenate([answer.times for answer in answers.values()]))
         return times if needs.horizon is None else times[times <= horizon]
-    return event_grid(counts.events, horizon, needs.n_times)
+    grid = event_grid(counts.events, horizon, needs.n_times)
+    return grid if needs.stated_times is None else move_to(grid, np.asarray(needs.stated_times(horizon), np.float64))

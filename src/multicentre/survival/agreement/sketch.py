@@ -134,6 +134,29 @@ def event_grid(events: Floats, horizon: float, n_times: int) -> Floats:
     return np.append(edges[inside][np.minimum(places, len(cumulated) - 1)], horizon)
 
 
+def move_to(grid: Floats, times: Floats) -> Floats:
+    """Move the nearest times of a grid to given ones, so that intervals keep about equal numbers of events.
+
+    The last time, the horizon, stays. Given times after it are left out.
+
+    Examples
+    --------
+    >>> move_to(np.array([2.0, 5.5, 9.0, 20.0]), np.array([5.0, 10.0, 30.0])).tolist()
+    [2.0, 5.0, 10.0, 20.0]
+    """
+    moved = np.array(grid, dtype=np.float64)
+    free = np.ones(len(moved), dtype=np.bool_)
+    free[-1] = False
+    for time in times[times < grid[-1]].tolist():
+        places = np.flatnonzero(free)
+        if not len(places):
+            moved, free = np.append(moved, time), np.append(free, False)
+            continue
+        nearest = places[np.abs(moved[places] - time).argmin()]
+        moved[nearest], free[nearest] = time, False
+    return np.unique(moved)
+
+
 def bin_edges(counts: Floats, edges: Floats, n_bins: int) -> Floats:
     """Return thresholds that split a column into at most `n_bins` bins with about equal numbers of patients.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -17,10 +17,12 @@ from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
+    SEQUENCE,
     CompleteOnly,
     TableEstimator,
     band_of,
     chosen_times,
+    counted_times,
     named,
     numbers_below,
     shown_times,
@@ -174,6 +176,9 @@ class AalenJohansen(TableEstimator):
         Values of the column that make groups, 0 and 1 by default.
     times : sequence of float or "exact", optional
         Times of the grid, as for :class:`KaplanMeier`.
+    at : sequence of float, optional
+        Times at which results are stated, in the tables of results and below figures; by default round ones. A grid of
+        quantiles contains them.
     n_times : int, default 64
         Number of times of the grid.
     horizon : float, optional
@@ -224,6 +229,7 @@ class AalenJohansen(TableEstimator):
     parameter_ranges: ClassVar[ParameterRanges] = {
         **TableEstimator.parameter_ranges,
         "causes": Where("a sequence of different positive integers", _are_causes),
+        "at": (None, SEQUENCE),
         "confidence_level": Real(0, 1, open="both"),
         "variance": OneOf("delta", "aalen"),
     }
@@ -240,6 +246,7 @@ class AalenJohansen(TableEstimator):
         causes: Sequence[int] = (1, 2),
         levels: Sequence[float] | None = None,
         times: Times = None,
+        at: Sequence[float] | None = None,
         n_times: int = 64,
         horizon: float | None = None,
         confidence_level: float = 0.95,
@@ -251,10 +258,15 @@ class AalenJohansen(TableEstimator):
         self.causes = causes
         self.levels = plain(levels)
         self.times = plain(times)
+        self.at = plain(at)
         self.n_times = n_times
         self.horizon = horizon
         self.confidence_level = confidence_level
         self.variance = variance
+
+    @property
+    def _stated_times(self) -> Callable[[float], Sequence[float]]:
+        return chosen_times if self.at is None else lambda _: self.at or ()
 
     def incidence_at(self, times: Sequence[float] | Floats) -> Floats:
         """Return the incidence at t given times, shape (g, c, t); NaN beyond the horizon."""
@@ -313,7 +325,7 @@ class AalenJohansen(TableEstimator):
     def _at_chosen_times(self) -> pd.DataFrame:
         import pandas as pd
 
-        times = np.array(shown_times(self.times, self.horizon_))
+        times = np.array(shown_times(self.at, self.times, self.horizon_))
         columns = {"incidence": self.incidence_, "lower": self.lower_, "upper": self.upper_}
         blocks = []
         for number, cause in enumerate(self._causes()):
@@ -365,7 +377,9 @@ class AalenJohansen(TableEstimator):
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figure of the incidences, with numbers at risk below it."""
         check_is_fitted(self, "table_")
-        table, positions = self.table_, chosen_times(self.horizon_)
+        table = self.table_
+        times = shown_times(self.at, self.times, self.horizon_)
+        positions = counted_times(table.grid, times, exact=table.exact)
         bands = [
             band_of(
                 self._name(label, cause),

@@ -215,3 +215,28 @@ def test_the_frame_has_a_row_for_each_group_and_time():
     frame = model.to_frame()
     assert len(frame) == 2 * len(model.times_)
     assert frame.loc[frame.group == "1", "survival"].to_numpy() == pytest.approx(model.survival_[1])
+
+
+@pytest.mark.parametrize("kind", [mc.survival.KaplanMeier, mc.survival.AalenJohansen])
+@pytest.mark.parametrize("at", [None, [7.0, 13.0]])
+def test_stated_times_are_times_of_the_grid_and_their_numbers_at_risk_are_those_of_the_patients(kind, at):
+    data = mc.datasets.simulate_survival(600, random_state=3, competing=kind is mc.survival.AalenJohansen)
+    sites = {name: data.take(np.arange(place, 600, 2)) for place, name in enumerate(["lyon", "oslo"])}
+    with mc.Federation.in_process(sites) as federation:
+        model = kind(at=at).fit(federation)
+    stated = at or [time for time in model.figures({}, {})[0].positions if time > 0]
+    assert len(model.times_) <= 64
+    assert set(stated) <= set(model.times_.tolist())
+    numbers = next(iter(model.figures({}, {})[0].at_risk.values()))
+    events_at_stated = [(data.time == time).sum() for time in stated]
+    assert not any(events_at_stated)  # recorded times are no round numbers
+    assert numbers[1:] == [float((data.time > time).sum()) for time in stated]
+
+
+def test_numbers_at_risk_stand_at_times_of_a_coarse_grid_alone():
+    data = mc.datasets.simulate_survival(400, random_state=3)
+    with mc.Federation.in_process({"lyon": data, "oslo": data}) as federation:
+        model = mc.survival.KaplanMeier(times=np.arange(1.5, 40.0, 2.9)).fit(federation)
+    figure = model.figures({}, {})[0]
+    assert set(figure.positions) <= {0.0, *model.times_.tolist()}
+    assert "linear between the 14 times" in figure.caption

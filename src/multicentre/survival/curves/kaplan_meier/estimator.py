@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,10 +25,12 @@ from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, Int
 from multicentre.survival.curves.kaplan_meier.site_estimates import median_estimates, survival_estimates
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
+    SEQUENCE,
     CompleteOnly,
     TableEstimator,
     band_of,
     chosen_times,
+    counted_times,
     displayed_count,
     named,
     numbers_below,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def show_curves(curves: Curves, unit: str, group: str | None) -> list[Figure]:
+def show_curves(curves: Curves, unit: str, group: str | None, times: Sequence[float]) -> list[Figure]:
     """Return the figure of the curves, and the table of medians, means and follow-up.
 
     Parameters
@@ -53,6 +55,8 @@ def show_curves(curves: Curves, unit: str, group: str | None) -> list[Figure]:
         Unit of the times.
     group : str or None
         Column that defines the groups.
+    times : sequence of float
+        Times of the numbers at risk; on a grid that is not exact, its nearest times.
     """
     lower, upper = curves.limits
     table = curves.table
@@ -60,12 +64,13 @@ def show_curves(curves: Curves, unit: str, group: str | None) -> list[Figure]:
         band_of(named(group, name), table, place, (curves.survival[place], lower[place], upper[place]), start=1.0)
         for place, name in enumerate(curves.groups)
     ]
-    positions = chosen_times(curves.horizon)
+    positions = counted_times(table.grid, times, exact=table.exact)
+    between = "" if table.exact else f" Curves are linear between the {len(table.grid)} times that were counted."
     figure = Drawn(
         "Survival (Kaplan-Meier)",
         f"Share of the patients without the event, over all sites, with {100 * curves.confidence_level:g} % intervals; "
         f"drawn while at least {LEAST_SHOWN} patients are at risk, up to {number_text(curves.horizon)} {unit}".rstrip()
-        + ". Numbers at risk are given below.",
+        + f". Numbers at risk are given below.{between}",
         "model",
         time_label(unit),
         "survival",
@@ -152,6 +157,9 @@ class KaplanMeier(TableEstimator):
     times : sequence of float or "exact", optional
         Times of the grid. By default `n_times` quantiles of the event times, the last one the horizon. ``"exact"``, or
         more than 256 times, require a policy with ``exact_times = true`` at every site.
+    at : sequence of float, optional
+        Times at which results are stated, in the tables of results and below figures; by default round ones. A grid of
+        quantiles contains them.
     n_times : int, default 64
         Largest number of times of the grid, from 2 to 256.
     horizon : float, optional
@@ -210,6 +218,7 @@ class KaplanMeier(TableEstimator):
     site_part: ClassVar[type[TablePart]] = KaplanMeierSite
     parameter_ranges: ClassVar[ParameterRanges] = {
         **TableEstimator.parameter_ranges,
+        "at": (None, SEQUENCE),
         "confidence_level": Real(0, 1, open="both"),
         "intervals": OneOf("log-log", "log", "plain"),
         "cause": Integer(1, 127),
@@ -226,6 +235,7 @@ class KaplanMeier(TableEstimator):
         *,
         levels: Sequence[float] | None = None,
         times: Times = None,
+        at: Sequence[float] | None = None,
         n_times: int = 64,
         horizon: float | None = None,
         confidence_level: float = 0.95,
@@ -237,11 +247,16 @@ class KaplanMeier(TableEstimator):
         self.group = group
         self.levels = plain(levels)
         self.times = plain(times)
+        self.at = plain(at)
         self.n_times = n_times
         self.horizon = horizon
         self.confidence_level = confidence_level
         self.intervals = intervals
         self.cause = cause
+
+    @property
+    def _stated_times(self) -> Callable[[float], Sequence[float]]:
+        return chosen_times if self.at is None else lambda _: self.at or ()
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use, including curves by site."""
@@ -309,7 +324,7 @@ class KaplanMeier(TableEstimator):
     def _at_chosen_times(self) -> pd.DataFrame:
         import pandas as pd
 
-        times = np.array(shown_times(self.times, self.horizon_))
+        times = np.array(shown_times(self.at, self.times, self.horizon_))
         columns = dict(zip(("survival", "lower", "upper"), (self.survival_, *self.curves_.limits), strict=True))
         curves = {
             name: read_curve(rows, self.table_, times, start=1.0, horizon=self.horizon_)
@@ -401,7 +416,8 @@ class KaplanMeier(TableEstimator):
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figure of the curves with numbers at risk below it, and the tables of medians and means."""
         check_is_fitted(self, "table_")
-        return show_curves(self.curves_, self.agreed_.unit, self.group)
+        times = shown_times(self.at, self.times, self.horizon_)
+        return show_curves(self.curves_, self.agreed_.unit, self.group, times)
 
     def _causes(self) -> tuple[int, ...]:
         return (self.cause,)

@@ -9,7 +9,8 @@ from scipy.stats import norm
 
 from multicentre.core.session import Answers
 from multicentre.estimator.site_estimates import SiteEstimates
-from multicentre.survival.curves.kaplan_meier.maths import Curves, Floats, read_curve
+from multicentre.survival.curves.kaplan_meier.maths import Curves, Floats
+from multicentre.survival.curves.tables.risk import read_curve
 
 
 def survival_estimates(answers: Answers[Curves], times: Sequence[float] | Floats) -> SiteEstimates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -114,7 +114,7 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         return self._causes()[0]
 
     def _fit(self, session: Session) -> None:
-        needs = needs_of(self.times, self.n_times, self.horizon, self._first_cause())
+        needs = needs_of(self.times, self.n_times, self.horizon, self._first_cause(), self._stated_times)
         self._agree(session, needs)
         labels = self._grouping.labels
         table_and_rest = sum_table(session, self.site_part, self.agreed_, labels, self._ask(), self.times)
@@ -122,6 +122,11 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         self.n_left_out_ = n_elsewhere + self.missing_values_.n_incomplete
         self.history_ = []
         self._show(self.table_)
+
+    @property
+    def _stated_times(self) -> Callable[[float], Sequence[float]] | None:
+        """Function from the horizon to times at which results are stated, which the grid then contains."""
+        return None
 
     def _agree(self, session: Session, needs: Needs) -> None:
         """Agree on columns and grid, and define the groups; patients whose group is missing are left out."""
@@ -189,17 +194,35 @@ def chosen_times(horizon: float) -> list[float]:
 MOST_STATED = 12
 
 
-def shown_times(times: Times, horizon: float) -> list[float]:
-    """Return the times of a table of results: the stated ones if they are few, else round times up to the horizon.
+def shown_times(at: Sequence[float] | None, times: Times, horizon: float) -> list[float]:
+    """Return the times of a table of results: stated ones, those of a short grid, or round ones up to the horizon.
 
     Examples
     --------
-    >>> shown_times([12.0, 24.0], 30.0), shown_times(None, 95.0)
-    ([12.0, 24.0], [20.0, 40.0, 60.0, 80.0])
+    >>> shown_times([12.0, 24.0], None, 30.0), shown_times(None, [6.0], 6.0), shown_times(None, None, 95.0)
+    ([12.0, 24.0], [6.0], [20.0, 40.0, 60.0, 80.0])
     """
+    if at is not None:
+        return [float(time) for time in at]
     if times is None or isinstance(times, str) or len(times) > MOST_STATED:
         return chosen_times(horizon)[1:]
     return [float(time) for time in times]
+
+
+def counted_times(grid: Floats, positions: Sequence[float], *, exact: bool) -> list[float]:
+    """Return positions of numbers at risk: 0 and given times; on a grid that is not exact, its nearest times.
+
+    Between two times of such a grid, nobody knows who is at risk.
+
+    Examples
+    --------
+    >>> grid = np.array([9.0, 20.0, 31.0])
+    >>> counted_times(grid, [10.0, 20.0], exact=False), counted_times(grid, [10.0, 20.0], exact=True)
+    ([0.0, 9.0, 20.0], [0.0, 10.0, 20.0])
+    """
+    if not exact:
+        positions = [float(grid[np.abs(grid - time).argmin()]) for time in positions if time > 0]
+    return sorted({0.0, *positions})
 
 
 def band_of(name: str, table: RiskTable, place: int, curve: tuple[Floats, Floats, Floats], *, start: float) -> Band:

@@ -9,7 +9,7 @@ The protocol consists of:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +26,13 @@ from multicentre.survival.times import check_grid
 Times = Sequence[float] | Literal["exact"] | None
 
 
-def needs_of(times: Times, n_times: int, horizon: float | None, cause: int) -> Needs:
+def needs_of(
+    times: Times,
+    n_times: int,
+    horizon: float | None,
+    cause: int,
+    stated_times: Callable[[float], Sequence[float]] | None = None,
+) -> Needs:
     """Return the requirements of an estimator on the agreement.
 
     Raises
@@ -50,7 +56,7 @@ def needs_of(times: Times, n_times: int, horizon: float | None, cause: int) -> N
             hint='Pass "exact", or times in order.',
         )
     if times is None or isinstance(times, str):
-        return Needs(n_times=int(n_times), horizon=horizon, exact=times == "exact", cause=int(cause))
+        return Needs(int(n_times), horizon, exact=times == "exact", cause=int(cause), stated_times=stated_times)
     if horizon is not None:
         raise ConfigurationError(
             f"horizon must be None if times are set; got {horizon!r}",
