@@ -180,3 +180,22 @@ def test_a_mixed_model_predicts_for_a_site_with_effects_of_zero(tmp_path):
     again = FedGLMM.load(tmp_path)
     assert np.array_equal(again.predict(data), model.predict(data))
     assert again.variances().equals(model.variances())
+
+
+@pytest.mark.parametrize("model", [FedLinearMixedModel(), FedGLMM()], ids=["linear", "generalised"])
+def test_one_site_shows_no_variance_between_sites(model):
+    sites = sites_of(classes=isinstance(model, FedGLMM), n_sites=1)
+    with pytest.raises(DataError, match="at least two sites"):
+        model.fit(federate(sites))
+
+
+def test_classes_that_do_not_differ_between_sites_are_a_singular_fit():
+    data = sites_of()["s0"]
+    federation = federate({f"s{number}": data for number in range(4)})
+    model, pooled = FedGLMM().fit(federation), FedLogisticRegression().fit(federation)
+    assert model.singular_
+    assert model.random_covariance_.tolist() == [[0.0]]
+    assert model.coef_ == pytest.approx(pooled.coef_, rel=1e-6)
+    assert model.standard_errors_ == pytest.approx(pooled.standard_errors_, rel=1e-6)
+    assert model.log_likelihood_ == pytest.approx(pooled.log_likelihood_, rel=1e-9)
+    assert "Singular fit" in str(model)

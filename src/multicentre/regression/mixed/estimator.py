@@ -18,7 +18,7 @@ from multicentre.regression.messages import Model
 from multicentre.regression.mixed import messages
 from multicentre.regression.mixed.maths import triangle
 from multicentre.regression.mixed.results import MixedResults
-from multicentre.regression.mixed.rounds import effects_of, fit_generalized, fit_linear
+from multicentre.regression.mixed.rounds import check_several, effects_of, fit_generalized, fit_linear
 from multicentre.regression.mixed.site import GeneralizedMixedSite, LinearMixedSite
 from multicentre.regression.rounds import Plan, agree
 from multicentre.regression.site import RegressionMissing
@@ -71,7 +71,7 @@ class FedLinearMixedModel(MixedResults):
     ConfigurationError
         A parameter is out of its range, or `slopes` are not covariates.
     DataError
-        A covariate is constant, or covariates depend on each other.
+        A covariate is constant, covariates depend on each other, or there is one site only.
     SchemaMismatch
         Sites differ in their columns, or the outcome is not a number.
 
@@ -139,6 +139,7 @@ class FedLinearMixedModel(MixedResults):
         return frozenset(steps | GAP_STEPS)
 
     def _fit(self, session: Session) -> None:
+        check_several(session)
         model = Model("gaussian", "identity", "", "", "", True)
         agreed, self.missing_values_ = agree(session, model, self.missing)
         fit = fit_linear(session, agreed, self._check_slopes(agreed), plan_of(self, session), restricted=self.reml)
@@ -203,7 +204,8 @@ class FedGLMM(MixedResults):
     ConfigurationError
         A parameter is out of its range, or `slopes` are not covariates.
     DataError
-        Outcomes are not of the family, a covariate is constant, or covariates depend on each other.
+        Outcomes are not of the family, a covariate is constant, covariates depend on each other, or there is one site
+        only.
     SchemaMismatch
         Sites differ in their columns or classes, or `offset` is not a column.
 
@@ -270,6 +272,7 @@ class FedGLMM(MixedResults):
         return frozenset({"describe", "sum_columns", "sum_products", "sum_laplace", "tell_effects"} | GAP_STEPS)
 
     def _fit(self, session: Session) -> None:
+        check_several(session)
         family: Family = self.family
         link = LINKS[family][0]
         agreed, self.missing_values_ = agree(

@@ -135,6 +135,16 @@ class GeneralizedFit:
     minimum: Minimum
 
 
+def check_several(session: Session) -> None:
+    """Raise DataError if there is one site only, which shows no variance between sites."""
+    if len(session.sites) < 2:
+        raise DataError(
+            "random effects must be of at least two sites; got one",
+            where="sites",
+            hint="Fit a regression without effects of sites (FedGLM).",
+        )
+
+
 def effects_of(agreed: Agreed, slopes: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields that all requests of a mixed model share."""
     fields = {name: getattr(agreed.centre, name) for name in type(agreed.centre).declarations()}

@@ -29,7 +29,7 @@ from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
 from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.mixed_cox.maths import DISTRIBUTIONS, Distribution
 from multicentre.survival.mixed_cox.messages import OwnEffect
-from multicentre.survival.mixed_cox.rounds import MixedFit, Plan, fit_effects
+from multicentre.survival.mixed_cox.rounds import MixedFit, Plan, check_several, fit_effects
 from multicentre.survival.mixed_cox.site import MixedCoxSite
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class FedMixedCox(CoxResults):
     ConfigurationError
         A parameter is out of its range, or there are too many times of events.
     DataError
-        No patient has an event, or columns depend on each other.
+        No patient has an event, columns depend on each other, or there is one site only.
     SchemaMismatch
         Sites differ in their columns, or in the unit of their times.
 
@@ -175,6 +175,8 @@ class FedMixedCox(CoxResults):
         return steps_of_agreement(self._needs()) | (exact if self.times == "exact" else grid)
 
     def _fit(self, session: Session) -> None:
+        if self.site_effects != "fixed":
+            check_several(session)
         agreed, exact = self._agree(session, self._needs()), self.times == "exact"
         masked = session.protection == "masked"
         tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
@@ -219,10 +221,11 @@ class FedMixedCox(CoxResults):
         self.tests_: dict[str, TestResult] = {}
         if not self.converged_:
             return
-        d, gain = len(self.coef_), max(2.0 * (fit.log_likelihood - null_value), 0.0)
-        if d:
-            statistic = float(self.coef_ @ np.linalg.pinv(self.covariance_, hermitian=True) @ self.coef_)
-            self.tests_["wald"] = chi_square(statistic, d)
+        gain = max(2.0 * (fit.log_likelihood - null_value), 0.0)
+        has_error = ~np.isnan(self.standard_errors_)
+        if has_error.any():
+            estimates, block = self.coef_[has_error], self.covariance_[np.ix_(has_error, has_error)]
+            self.tests_["wald"] = chi_square(float(estimates @ np.linalg.solve(block, estimates)), len(estimates))
         n_sites = round(fit.sums.n_sites)
         if self.site_effects == "fixed" and n_sites > 1:
             self.tests_["site_effects"] = chi_square(gain, n_sites - 1)

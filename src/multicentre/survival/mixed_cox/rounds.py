@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, DataError
+from multicentre.survival.cox.maths import FLAT
 from multicentre.survival.cox.rounds import Fit
 from multicentre.survival.kernels.partial_likelihood import sum_terms
 from multicentre.survival.mixed_cox import messages
@@ -156,6 +157,16 @@ class MixedFit:
     request: messages.AtEffects
 
 
+def check_several(session: Session) -> None:
+    """Raise DataError if there is one site only, which shows no variance between sites."""
+    if len(session.sites) < 2:
+        raise DataError(
+            "random effects must be of at least two sites; got one",
+            where="sites",
+            hint="Fit a Cox model without effects of sites (FedCox).",
+        )
+
+
 def fit_effects(session: Session, null: Fit, plan: Plan) -> MixedFit:
     """Maximise the likelihood with effects of sites, from a fit without.
 
@@ -182,7 +193,7 @@ def fit_effects(session: Session, null: Fit, plan: Plan) -> MixedFit:
     request = problem.request(last.point, last.variance)
     sums = session.once("reached-effects", messages.Effects, lambda: _plain(problem.sums(session, request)))
     expansion, size = expand(problem, last.point, sums), problem.n_columns + len(places)
-    covariance = np.linalg.pinv(expansion.information[:size, :size], hermitian=True)
+    covariance = _covariance(expansion.information[:size, :size], problem.n_columns)
     # The partial likelihood at the effects, without their penalty, as coxph reports it.
     penalty = 0.5 * sums.squared_effect / request.variance if plan.distribution == "gaussian" else 0.0
     is_none = plan.distribution != "fixed" and request.variance <= 2.0 * SMALLEST_VARIANCE
@@ -191,13 +202,24 @@ def fit_effects(session: Session, null: Fit, plan: Plan) -> MixedFit:
         request.increments,
         problem.shift,
         0.0 if is_none else request.variance,
-        np.asarray(covariance[: problem.n_columns, : problem.n_columns], dtype=np.float64),
+        covariance,
         expansion.objective - problem.constant + penalty,
         sums,
         converged,
         history,
         request,
     )
+
+
+def _covariance(information: Floats, n_columns: int) -> Floats:
+    """Return the covariance of the coefficients, shape (d, d); NaN for a column without information."""
+    informed = np.diagonal(information)[:n_columns] > FLAT * max(float(np.diagonal(information).max()), 1.0)
+    used = np.concatenate([informed, np.ones(len(information) - n_columns, dtype=np.bool_)])
+    n_informed = int(informed.sum())
+    inverse = np.linalg.solve(information[np.ix_(used, used)], np.eye(int(used.sum()))[:, :n_informed])
+    covariance = np.full((n_columns, n_columns), np.nan)
+    covariance[np.ix_(informed, informed)] = inverse[:n_informed]
+    return covariance
 
 
 def _plain(sums: messages.Effects) -> messages.Effects:
