@@ -14,6 +14,7 @@ from multicentre.errors import ConfigurationError
 from multicentre.estimator.drawing import draw
 from multicentre.estimator.figures import Forest
 from multicentre.estimator.parameters import Flag, OneOf, ParameterRanges, Real, check_parameters
+from multicentre.estimator.presentation import p_text
 from multicentre.estimator.results import with_note
 from multicentre.estimator.site_estimates import NO_ERROR, Scale, SiteEstimates, undo_scale
 from multicentre.statistics.meta_analysis import Mean, Pooled, TauMethod, leave_one_out, pool
@@ -129,7 +130,8 @@ class Combination:
         if pooled.k < 2:
             return f"{pooled.k} site{'' if pooled.k == 1 else 's'} with an estimate: heterogeneity is not defined."
         return (
-            f"{pooled.k} sites; Q {pooled.q:.2f} (p {pooled.q_p_value:.3f}), I squared {100 * pooled.i_squared:.0f} %, "
+            f"{pooled.k} sites; Q {pooled.q:.2f} ({p_text(pooled.q_p_value)}), "
+            f"I squared {100 * pooled.i_squared:.0f} %, "
             f"H {np.sqrt(pooled.h_squared):.2f}, tau squared {pooled.tau_squared:.4g} ({self.terms.method})."
         )
 

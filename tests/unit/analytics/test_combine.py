@@ -21,7 +21,7 @@ def test_the_table_has_sites_means_and_a_new_site():
     assert frame.loc["random effects", "estimate"] == combined.pooled.random.value
     assert frame["weight"][:3].sum() == pytest.approx(1.0)
     assert tuple(frame.loc["new site", ["lower", "upper"]]) == combined.pooled.prediction
-    assert "3 sites; Q 10.24 (p 0.006), I squared 77 %" in str(combined)
+    assert "3 sites; Q 10.24 (p = 0.006), I squared 77 %" in str(combined)
 
 
 def test_a_site_without_an_estimate_is_named():
