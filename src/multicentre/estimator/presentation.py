@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Largest number of bars in a picture and of values in a sentence, so that both remain legible.
 MOST_BARS, MOST_VALUES = 20, 4
+# Most significant digits of an estimate; a narrower interval is printed as if it had no length.
+MOST_DIGITS = 6
 
 
 class Presented:
@@ -103,8 +105,8 @@ def number_column(frame: pd.DataFrame) -> pd.Series[Any]:
     return pd.Series(dtype=np.float64, name="value")
 
 
-def number_text(value: float) -> str:
-    """Return a number with three significant digits, whole numbers in full.
+def number_text(value: float, digits: int = 3) -> str:
+    """Return a number with some significant digits, whole numbers in full.
 
     Examples
     --------
@@ -114,19 +116,26 @@ def number_text(value: float) -> str:
     if not np.isfinite(value):
         return "not estimated" if np.isnan(value) else f"{value:g}"
     whole = float(value).is_integer() or abs(value) >= 1000
-    return f"{value:,.0f}" if whole else f"{value:#.3g}".rstrip(".")
+    return f"{value:,.0f}" if whole else f"{value:#.{digits}g}".rstrip(".")
 
 
 def interval_text(value: float, lower: float, upper: float, level: float) -> str:
-    """Return an estimate with its interval.
+    """Return an estimate with its interval, with as many digits as tell them apart.
 
     Examples
     --------
-    >>> interval_text(1.42, 1.31, 1.54, 0.95)
-    '1.42 (95 % interval 1.31 to 1.54)'
+    >>> interval_text(1.42, 1.31, 1.54, 0.95), interval_text(1.0111, 1.0082, 1.0143, 0.95)
+    ('1.42 (95 % interval 1.31 to 1.54)', '1.011 (95 % interval 1.008 to 1.014)')
     """
-    ends = f"{100 * level:g} % interval {number_text(lower)} to {number_text(upper)}"
-    return f"{number_text(value)} ({ends})" if np.isfinite([lower, upper]).any() else number_text(value)
+    if not np.isfinite([lower, upper]).any():
+        return number_text(value)
+    rounded = ((number_text(value, n), number_text(lower, n), number_text(upper, n)) for n in range(3, MOST_DIGITS + 1))
+    texts = ("", "", "")
+    for texts in rounded:
+        if len(set(texts)) == len(texts):
+            break
+    estimate, low, high = texts
+    return f"{estimate} ({100 * level:g} % interval {low} to {high})"
 
 
 def effect_text(label: str, row: tuple[str, float, float, float], p_value: float, level: float, n_others: int) -> str:
@@ -154,7 +163,7 @@ def effect_text(label: str, row: tuple[str, float, float, float], p_value: float
     return sentence[0].upper() + sentence[1:]
 
 
-def tests_frame(tests: Mapping[str, Any]) -> pd.DataFrame:
+def frame_of_tests(tests: Mapping[str, Any]) -> pd.DataFrame:
     """Return a row per test of a model: statistic, degrees of freedom and p-value."""
     import pandas as pd
 

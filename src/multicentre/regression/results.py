@@ -18,7 +18,7 @@ from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.parameters import OneOf, check_parameters
-from multicentre.estimator.presentation import effect_text, tests_frame
+from multicentre.estimator.presentation import effect_text, frame_of_tests
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
 from multicentre.regression import messages
@@ -215,7 +215,7 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the coefficients, and the tests of all of them together."""
-        return {"coefficients": self.to_frame()} | ({"tests": tests_frame(self.tests_)} if self.tests_ else {})
+        return {"coefficients": self.to_frame()} | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
 
     def answer(self) -> str:
         """Return the effect of the first covariate, with its interval and p-value."""

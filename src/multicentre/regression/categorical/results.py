@@ -21,7 +21,7 @@ from multicentre.errors import DataError, SeparationWarning
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
-from multicentre.estimator.presentation import effect_text, tests_frame
+from multicentre.estimator.presentation import effect_text, frame_of_tests
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
 from multicentre.regression.categorical import messages, rounds
@@ -293,7 +293,7 @@ class CategoricalRegression(HandlesMissing, FederatedEstimator):
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the coefficients, and the tests of the model."""
-        return {"coefficients": self.to_frame()} | ({"tests": tests_frame(self.tests_)} if self.tests_ else {})
+        return {"coefficients": self.to_frame()} | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
 
     def answer(self) -> str:
         """Return the effect of the first covariate, with its interval and p-value."""

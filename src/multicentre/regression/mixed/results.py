@@ -19,7 +19,7 @@ from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Forest, Table
-from multicentre.estimator.presentation import effect_text, tests_frame
+from multicentre.estimator.presentation import effect_text, frame_of_tests
 from multicentre.estimator.results import with_note
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 from multicentre.regression.linear_model import LinearModel
@@ -213,7 +213,7 @@ class MixedResults(HandlesMissing, FederatedEstimator):
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the coefficients, the variances between sites, and the tests."""
         tables = {"coefficients": self.to_frame(), "variances": self.variances()}
-        return tables | ({"tests": tests_frame(self.tests_)} if self.tests_ else {})
+        return tables | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
 
     def answer(self) -> str:
         """Return the effect of the first covariate, with its interval and p-value."""

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, MulticentreError
 from multicentre.estimator.figures import Figure, Forest, Table
-from multicentre.estimator.presentation import effect_text, tests_frame
+from multicentre.estimator.presentation import effect_text, frame_of_tests
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
 from multicentre.estimator.site_estimates import Scale, SiteEstimates
 from multicentre.statistics.meta_analysis import pool
@@ -129,7 +129,7 @@ class CoxResults(SurvivalEstimator):
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the hazard ratios, and the tests of all of them together."""
-        return {"hazard-ratios": self.to_frame()} | ({"tests": tests_frame(self.tests_)} if self.tests_ else {})
+        return {"hazard-ratios": self.to_frame()} | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
 
     def answer(self) -> str:
         """Return the hazard ratio of the first column, with its interval and p-value."""

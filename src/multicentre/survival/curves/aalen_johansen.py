@@ -17,6 +17,7 @@ from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
+    MOST_STATED,
     SEQUENCE,
     CompleteOnly,
     TableEstimator,
@@ -320,7 +321,8 @@ class AalenJohansen(TableEstimator):
         check_is_fitted(self, "table_")
         frame = self.to_frame()
         curves = frame.loc[frame["at_risk"] >= LEAST_SHOWN, ["group", "cause", "time", "incidence", "lower", "upper"]]
-        return {"incidence-at-times": self._at_chosen_times(), "curves": curves}
+        tables = {"incidence-at-times": self._at_chosen_times()}
+        return tables | ({"curves": curves} if len(self.times_) > MOST_STATED else {})
 
     def _at_chosen_times(self) -> pd.DataFrame:
         import pandas as pd

@@ -25,6 +25,7 @@ from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, Int
 from multicentre.survival.curves.kaplan_meier.site_estimates import median_estimates, survival_estimates
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
+    MOST_STATED,
     SEQUENCE,
     CompleteOnly,
     TableEstimator,
@@ -309,7 +310,10 @@ class KaplanMeier(TableEstimator):
         return with_note(pd.DataFrame(columns, index=pd.Index(self.groups_, name="group")), self._remarks())
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
-        """Return medians and means, survival at chosen times, and the curves while enough patients are at risk."""
+        """Return medians and means, survival at chosen times, and, while enough patients are at risk, the curves.
+
+        The curves are left out if the fit states so few times that the second table has all of them.
+        """
         import pandas as pd
 
         check_is_fitted(self, "table_")
@@ -319,7 +323,8 @@ class KaplanMeier(TableEstimator):
         medians["events"] = [displayed_count(float(number)) for number in medians["events"]]
         frame = self.to_frame()
         curves = frame.loc[frame["at_risk"] >= LEAST_SHOWN, ["group", "time", "survival", "lower", "upper"]]
-        return {"medians": medians, "survival-at-times": self._at_chosen_times(), "curves": curves}
+        tables = {"medians": medians, "survival-at-times": self._at_chosen_times()}
+        return tables | ({"curves": curves} if len(self.times_) > MOST_STATED else {})
 
     def _at_chosen_times(self) -> pd.DataFrame:
         import pandas as pd
