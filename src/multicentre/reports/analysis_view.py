@@ -172,6 +172,11 @@ def _assessed(analysis: Analysis) -> str:
 
 
 def _notes(analysis: Analysis) -> list[str]:
-    """Return the notes on the compared metrics, without repetitions."""
-    metrics = analysis.comparison.metrics if analysis.comparison else []
-    return list(dict.fromkeys(without_folders(metric.note) for metric in metrics if metric.note))
+    """Return the notes on the compared metrics, without repetitions; without metrics, those on the fits that failed."""
+    comparison = analysis.comparison
+    if comparison is None:
+        return []
+    notes = [metric.note for metric in comparison.metrics if metric.note]
+    if not comparison.metrics:
+        notes = [f"{fit}: {reason}" for fit, reason in comparison.notes.items()]
+    return [without_folders(note) for note in dict.fromkeys(notes)]

@@ -138,6 +138,7 @@ class Comparison(BaseModel):
     """``comparison.json``: metrics on held-out patients, or on patients of all fits."""
 
     metrics: list[Metric]
+    notes: dict[str, str] = {}
     patients_held_out: int | None = None
     patients_of_all_fits: int | None = None
 

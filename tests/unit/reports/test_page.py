@@ -325,6 +325,14 @@ def test_a_note_on_several_figures_is_printed_once(bare):
     assert "assessed on 140 patients that no fit saw" in page
 
 
+def test_a_comparison_that_failed_says_why(bare):
+    write_json(bare, "comparison.json", {"metrics": [], "notes": {"comparison": "/tmp/a/b.csv: too few patients"}})
+    page = render_report(bare)
+    outline(page)
+    assert '<p class="note">comparison: b.csv: too few patients</p>' in page
+    assert "The metrics have no intervals" not in page
+
+
 def test_patients_at_several_sites_are_counted_once_and_none_is_called_held_out(bare):
     write_json(bare, "run.json", make_run() | {"vertical": True, "patients_aligned": 131, "rounds": 0})
     write_json(bare, "comparison.json", make_comparison() | {"patients_held_out": None, "patients_of_all_fits": 120})
