@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -32,6 +33,7 @@ from multicentre.regression.maths import (
     variance,
 )
 from multicentre.regression.overdispersion import HasOverdispersion
+from multicentre.regression.private.results import BOUNDS, BOUNDS_BY_COLUMN, PRIVATE_STEPS, Bounds, HasPrivacy
 from multicentre.regression.results import Scales, default_link, to_units
 from multicentre.regression.rounds import Agreed, Fit, Plan
 from multicentre.regression.site import RegressionMissing, RegressionSite
@@ -51,7 +53,7 @@ MASKED_TOL = 1e-7
 _COLUMN = (None, Where("the name of a column", lambda value: isinstance(value, str) and bool(value)))
 
 
-class FedGLM(HasFormula, HasOverdispersion, HasSiteIntercepts):
+class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
     """Federated generalised linear model.
 
     Fisher scoring needs sums over patients only, so coefficients, standard errors and tests equal those of the pooled
@@ -103,6 +105,17 @@ class FedGLM(HasFormula, HasOverdispersion, HasSiteIntercepts):
     tol : float, default 1e-8
         The rounds stop when no coefficient of a standardised covariate changes by more (at least 1e-7 with masked
         sums).
+    epsilon : float, optional
+        Fit with (`epsilon`, `delta`)-differential privacy: hide whether any one patient is among a site's. For
+        "gaussian" with the identity link and "binomial" with logit, without formula, weights, penalty and robust
+        errors. Standard errors include the noise.
+    delta : float, default 1e-5
+        Probability with which `epsilon` may fail; well below one over the number of patients.
+    bounds : mapping of str to (float, float), optional
+        Required with `epsilon`: lower and upper bound of every column, beyond which values are cut. They must be public
+        (the meaning of a column, reference ranges): `epsilon` does not cover values computed from the patients.
+    outcome_bounds : (float, float), optional
+        Required with `epsilon` for "gaussian": bounds of the outcome.
 
     Raises
     ------
@@ -117,6 +130,8 @@ class FedGLM(HasFormula, HasOverdispersion, HasSiteIntercepts):
     -----
     ConvergenceWarning
         The rounds ended at `max_iter`.
+    NoiseWarning
+        The noise of privacy hides the result, or many patients are beyond the bounds.
     DispersionWarning
         Counts of family "negative_binomial" vary no more than under the Poisson law.
     SeparationWarning
@@ -162,6 +177,10 @@ class FedGLM(HasFormula, HasOverdispersion, HasSiteIntercepts):
         "confidence_level": Real(0.5, 1, open="high"),
         "max_iter": Integer(1),
         "tol": Real(0),
+        "epsilon": (None, Real(1e-6, 1e12)),
+        "delta": Real(0, 1, open="both"),
+        "bounds": (None, BOUNDS_BY_COLUMN),
+        "outcome_bounds": (None, BOUNDS),
     }
 
     def __init__(
@@ -182,6 +201,10 @@ class FedGLM(HasFormula, HasOverdispersion, HasSiteIntercepts):
         confidence_level: float = 0.95,
         max_iter: int = 25,
         tol: float = 1e-8,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        bounds: Mapping[str, Bounds] | None = None,
+        outcome_bounds: Bounds | None = None,
     ) -> None:
         self.family = family
         self.link = link
@@ -198,9 +221,15 @@ class FedGLM(HasFormula, HasOverdispersion, HasSiteIntercepts):
         self.confidence_level = confidence_level
         self.max_iter = max_iter
         self.tol = tol
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.outcome_bounds = outcome_bounds
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
+        if self.epsilon is not None:
+            return PRIVATE_STEPS
         steps = {"describe", "sum_columns", "sum_products", "sum_derivatives", "sum_slopes"} | GAP_STEPS
         steps |= {"sum_count_derivatives"} if self._family == "negative_binomial" else set()
         steps |= self._formula_steps() | ({"sum_score_products"} if self.errors != "model" else set())
@@ -248,6 +277,7 @@ class FedGLM(HasFormula, HasOverdispersion, HasSiteIntercepts):
                 where="errors",
                 hint='Set errors="HC1", or "cluster".',
             )
+        self._check_private()
         named = [name for name in (self.offset, self.weights, self.cluster) if name]
         if len(set(named)) < len(named):
             raise ConfigurationError(
@@ -257,6 +287,9 @@ class FedGLM(HasFormula, HasOverdispersion, HasSiteIntercepts):
             )
 
     def _fit(self, session: Session) -> None:
+        if self.epsilon is not None:
+            self._fit_private(session)
+            return
         frequency = self.weight_type == "frequency"
         model = messages.Model(
             self._family,
@@ -286,6 +319,7 @@ class FedGLM(HasFormula, HasOverdispersion, HasSiteIntercepts):
         has_likelihood = not self.weights or self.weight_type == "frequency"
         self._set_overdispersion(agreed, fit, counts, has_likelihood=has_likelihood)
         self._infer(session, agreed, fit, intercepts)
+        self.cut_share_, self.noise_errors_ = np.nan, np.zeros_like(self.standard_errors_)
         self.tests_ = self._tests(agreed)
         self._add_count_tests(agreed, counts)
         self._warn_of_fit(fit, agreed)

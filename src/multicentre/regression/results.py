@@ -112,7 +112,9 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
     metrics: ClassVar[Mapping[str, Metric]] = {
         "mean_deviance": Metric("mean deviance", "lower", "", "twice the log-likelihood lost per patient")
     }
-    may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_", "standard_errors_", "p_values_", "intervals_"})
+    may_be_missing: ClassVar[frozenset[str]] = frozenset(
+        {"covariance_", "standard_errors_", "p_values_", "intervals_", "noise_errors_"}
+    )
     saved_attributes: ClassVar[SavedAttributes] = {
         "model_": saved_message(LinearModel),
         "scales_": saved_message(Scales),
@@ -124,8 +126,7 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
                 "intervals_",
                 "dispersion_",
                 "overdispersion_",
-                "deviance_",
-                "null_deviance_",
+                "noise_errors_",
                 "n_patients_",
                 "residual_freedom_",
                 "converged_",
@@ -133,7 +134,16 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
             PLAIN,
         ),
         **dict.fromkeys(
-            ("log_likelihood_", "aic_", "bic_", "overdispersion_error_", "pearson_dispersion_"),
+            (
+                "deviance_",
+                "null_deviance_",
+                "log_likelihood_",
+                "aic_",
+                "bic_",
+                "overdispersion_error_",
+                "pearson_dispersion_",
+                "cut_share_",
+            ),
             Saved(
                 lambda value: value if np.isfinite(value) else None, lambda value: np.nan if value is None else value
             ),
@@ -208,9 +218,10 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
         """Return the table of :meth:`to_frame`; its printed form ends with the size and the fit of the model."""
         from multicentre.estimator.results import with_note
 
-        fit = f"deviance {self.deviance_:.6g} on {self.residual_freedom_:g} degrees of freedom"
+        fit = f"; deviance {self.deviance_:.6g} on {self.residual_freedom_:g} degrees of freedom"
+        fit = fit if np.isfinite(self.deviance_) else ""  # a private fit has none
         aic = f", AIC {self.aic_:.6g}" if np.isfinite(self.aic_) else ""
-        remark = f"{self._family}, link {self._link}; {self.n_patients_} patients; {fit}{aic}."
+        remark = f"{self._family}, link {self._link}; {self.n_patients_} patients{fit}{aic}."
         return with_note(self.to_frame(), self._remarks(), remark=remark)
 
     def result_tables(self) -> dict[str, pd.DataFrame]:

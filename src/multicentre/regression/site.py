@@ -40,6 +40,7 @@ from multicentre.regression.maths import (
     slopes,
 )
 from multicentre.regression.negative_binomial import LARGEST_COUNT, derive_counts
+from multicentre.regression.private.site import PrivateSteps
 from multicentre.regression.site_intercepts import (
     FLAT,
     OwnIntercept,
@@ -58,7 +59,7 @@ STEEPEST = 1e3
 ROUNDING = 1e-6
 
 
-class RegressionSite(EffectsPart):
+class RegressionSite(EffectsPart, PrivateSteps):
     """Site part of federated generalised linear models."""
 
     method: ClassVar[str] = "fed-glm"

@@ -19,6 +19,7 @@ from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.private import plan_noise
 from multicentre.privacy.conversions import rho_of_epsilon
+from multicentre.statistics.symmetric import pack_symmetric, unpack_symmetric
 from support.examples import examples
 from support.noise import seed_noise
 from support.ppca_federations import SIZES, federate, law, small_sites
@@ -104,10 +105,10 @@ def test_up_to_the_most_patients_a_site_may_have_the_sums_stay_exact():
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_packing_keeps_the_norm_so_noise_on_the_packed_values_is_symmetric_noise(side, seed):
     packed = np.random.default_rng(seed).standard_normal(side * (side + 1) // 2)
-    matrix = private.unpack_symmetric(packed)
+    matrix = unpack_symmetric(packed)
     np.testing.assert_array_equal(matrix, matrix.T)
     assert np.linalg.norm(matrix) == pytest.approx(np.linalg.norm(packed), rel=1e-12)
-    np.testing.assert_allclose(private.pack_symmetric(matrix), packed, rtol=1e-12)
+    np.testing.assert_allclose(pack_symmetric(matrix), packed, rtol=1e-12)
 
 
 # --- what is read from the release --------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Differentially private linear and logistic regression from noised sums with declared bounds."""
