@@ -14,6 +14,8 @@ from multicentre.cli import app
 from multicentre.cli.results import describe_results
 from multicentre.core.calls import Call
 from multicentre.data import SurvivalAndTable, SurvivalData, TableData
+from multicentre.deployment.site_check import card_at
+from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.study_permissions import permissions_of
 from multicentre.errors import AnalysisWarning, ConfigurationError, DataError, RefusedByPolicy
 from multicentre.multiview.ppca.site import MvPPCASite
@@ -25,7 +27,7 @@ from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.policy_conflicts import check_budgets, study_objections
 from multicentre.studies.study import digest_of, study_terms
 from multicentre.studies.study_file import study_from_mapping
-from support.real_sites import Hospitals
+from support.real_sites import Hospitals, set_terms
 from support.remote_sites import ByHand
 from support.several_analyses import BLOCKS, SITES, write_patients, write_several, write_single
 
@@ -334,3 +336,27 @@ def test_remote_sites_carry_out_all_analyses(finished, tmp_path):
         assert text_of(remote, f"analyses/{name}") == text_of(finished, f"analyses/{name}")
     assert not remote.ledgers()
     assert RegressionSite.method in {fit.part.method for fit in permissions_of(read_study(path)).fits}
+
+
+@pytest.mark.slow
+def test_a_remote_site_may_refuse_one_analysis(tmp_path):
+    path = write_several(tmp_path)
+    hospitals = Hospitals(tmp_path / "hospitals", path, SITES)
+    set_terms(tmp_path / "hospitals" / "oslo", "[policy]", '[policy]\nmethods = ["describe", "log-rank", "fed-cox"]')
+    with pytest.warns(AnalysisWarning, match="analysis relapse has no result"):
+        folder = run_study(
+            read_study(path).with_output(tmp_path / "remote"),
+            connect=lambda: ByHand({name: partial(hospitals.answer, name) for name in SITES}),
+        )
+    assert {name: entry["status"] for name, entry in entries(folder).items()}["relapse"] == "refused"
+    assert "oslo" in entries(folder)["relapse"]["message"]
+    assert entries(folder)["cox"]["status"] == "finished"
+
+
+def test_a_real_site_objects_before_it_approves(tmp_path):
+    path = write_several(tmp_path)
+    Hospitals(tmp_path / "hospitals", path, SITES)
+    set_terms(tmp_path / "hospitals" / "oslo", "[policy]", '[policy]\nmethods = ["describe", "log-rank", "fed-cox"]')
+    site = read_site(tmp_path / "hospitals" / "oslo")
+    notes = card_at(site, read_study(path)).notes
+    assert "this site's policy refuses this study: analysis relapse: the method fed-glm is not allowed." in notes
