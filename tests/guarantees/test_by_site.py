@@ -1,11 +1,16 @@
 """Estimates of single sites: the guard of each site decides, refusals are named, and every round is recorded."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 import multicentre as mc
 from multicentre.analytics import combine
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, NoiseWarning
+from multicentre.privacy.budget import total_spent
+from multicentre.privacy.ledger import read_ledger
+from support.event_sites import simulate_events
 
 SIZES = {"lyon": 150, "oslo": 160, "small": 8, "turin": 170}
 
@@ -90,3 +95,23 @@ def test_a_site_whose_data_do_not_permit_the_fit_is_named():
 def test_views_of_the_same_patients_have_no_fits_of_single_sites():
     with pytest.raises(ConfigurationError, match="sites of FedMSGL hold different views"):
         mc.clustering.FedMSGL(2).fit_each_site()
+
+
+@pytest.mark.slow
+def test_private_fits_of_single_sites_are_charged(tmp_path):
+    events = simulate_events()
+    policy = mc.Policy(epsilon=9.0, delta=1e-5, account=str(tmp_path / "account.jsonl"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseWarning)
+        federation = mc.Federation.in_process(events.sites(2), policy=policy)
+        parameters = {"n_codes": {"diagnosis": 6}, "n_private_rounds": 2, "vocabulary": events.tensor.codes}
+        model = mc.phenotyping.DPFact(3, epsilon=2.0, **parameters).fit(federation)
+        once = {site: spent_at(tmp_path, site) for site in federation.sites}
+        answers = model.fit_each_site()
+    assert set(answers) == set(federation.sites)
+    for site, rho in once.items():
+        assert spent_at(tmp_path, site) == pytest.approx(2 * rho)
+
+
+def spent_at(folder, site):
+    return total_spent(read_ledger(folder / f"account.{site}.jsonl")).rho

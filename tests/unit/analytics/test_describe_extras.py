@@ -13,7 +13,9 @@ from scipy import stats
 
 import multicentre as mc
 from multicentre.analytics import Describe, combine
-from multicentre.errors import ConfigurationError, DisclosureRefused
+from multicentre.analytics.describe.messages import BinEdges
+from multicentre.analytics.describe.site import DescribeSite
+from multicentre.errors import ConfigurationError, DisclosureRefused, MulticentreError
 
 OPEN = mc.Policy(min_patients=0)
 # Warned of when the data of a site are made; the tests are about figures that leave the site.
@@ -112,6 +114,29 @@ def test_a_minimum_in_total_refuses_fine_bins():
     policy = mc.Policy(min_patients_in_total=5)
     with pytest.raises(DisclosureRefused, match="at least 5"):
         Describe(quartiles=False, histograms=True).fit(federate(frame(), policy=policy))
+
+
+def test_a_site_refuses_bins_that_follow_single_values():
+    model = Describe(quartiles=False, histograms=True).fit(federate(frame(), policy=mc.Policy(min_patients=5)))
+    groups = model.groups_
+    fields = {name: getattr(groups, name) for name in type(groups).declarations()}
+    for low, width, reason in (
+        ([61.0, 5.0], [1e-3, 1.0], "finer"),
+        ([61.0], [1.0], "per variable"),
+        ([0.0] * 2, [0.0] * 2, "positive"),
+    ):
+        edges = BinEdges(**fields, low=np.array(low), width=np.array(width))
+        with pytest.raises(MulticentreError, match=reason):
+            model.session.sum(DescribeSite.count_bins, edges)
+
+
+def test_numbers_far_from_0_have_bins_that_a_site_accepts():
+    table = frame()
+    table["glucose"] += 2000.0
+    model = Describe(by="arm", histograms=True).fit(federate(table, policy=mc.Policy(min_patients=5)))
+    exact = stats.kruskal(*[rows["glucose"] for _, rows in table.groupby("arm")]).pvalue
+    test = model.rank_tests().loc["glucose"]
+    assert test["lower"] <= exact <= test["upper"]
 
 
 @pytest.mark.slow

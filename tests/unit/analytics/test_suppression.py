@@ -37,7 +37,7 @@ def varies(tables):
 
 
 @pytest.mark.parametrize("least", [2, 3])
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 16))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 16))])
 @pytest.mark.parametrize("shape", [(2, 2), (3, 1), (4, 1), pytest.param((2, 3), marks=pytest.mark.slow)])
 def test_every_suppressed_count_could_be_another_one(shape, seed, least):
     rng = np.random.default_rng([seed, *shape])
@@ -105,7 +105,7 @@ def tables_of_sites(sites, totals, shown):
     return tables[(tables.sum(axis=1) == sites.sum(axis=0)).all(axis=1)]
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 14))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 14))])
 @pytest.mark.parametrize("refused", [0, 1, 2])
 @pytest.mark.parametrize("n_groups", [1, 2])
 def test_a_table_by_site_exposes_no_count_of_either_table(n_groups, refused, seed):

@@ -19,6 +19,9 @@ N_BINS = 256
 STEPS = (100.0, 10.0, 5.0, 1.0, 0.5, 0.1, 0.05, 0.01, 0.001)
 # A quotient this near to a whole number is one; decimals are not exact as binary numbers.
 WHOLE = 1e-6
+# Largest quotient of the lower edge of a grid by the width of its bins where a policy has a minimum of patients: about
+# the 24 binary digits that a search for quartiles distinguishes. The bins that are chosen have at most 3,128.
+MOST_WIDTHS, CHOSEN_WIDTHS = 3840.0, 3000.0
 # Half the range of the grid, in standard deviations: of a normal distribution all but 1 in 15,000 patients.
 HALF_RANGE = 4.0
 # A printed histogram has about this many bins over half as many standard deviations each side, and two open ones.
@@ -84,14 +87,15 @@ def choose_grid(centre: Floats, spread: Floats, deviation: Floats, off_step: NDA
     low, width, step = np.zeros(len(centre)), np.ones(len(centre)), np.zeros(len(centre))
     middles, spreads, deviations = (np.nan_to_num(each).tolist() for each in (centre, spread, deviation))
     for place, middle in enumerate(middles):
-        narrow, wide = (2.0 * HALF_RANGE * each[place] / N_BINS for each in (spreads, deviations))
+        finest = abs(middle) / CHOSEN_WIDTHS
+        narrow, wide = (max(2.0 * HALF_RANGE * each[place] / N_BINS, finest) for each in (spreads, deviations))
         common = [each for each, is_off in zip(STEPS, off_step[place].tolist(), strict=True) if not is_off]
         chosen = next((each for each in common if each >= narrow), None)
         if chosen is not None:
             width[place] = step[place] = chosen
             low[place] = chosen * (np.rint(middle / chosen) - N_BINS // 2) - chosen / 2.0
         else:
-            width[place] = round_width(max(narrow, wide))
+            width[place] = round_width(max(narrow, wide)) if max(narrow, wide) > 0 else 1.0
             low[place] = width[place] * (np.floor(middle / width[place]) - N_BINS // 2)
     return Grid(low, width, step)
 
@@ -106,6 +110,17 @@ def round_width(width: float) -> float:
     """
     power = 10.0 ** np.floor(np.log10(width))
     return float(next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= width * (1 - WHOLE)))
+
+
+def are_fine(low: Floats, width: Floats) -> bool:
+    """Return whether some bins are narrower than the values of single patients should be known.
+
+    Examples
+    --------
+    >>> are_fine(np.array([60.0]), np.array([0.1])), are_fine(np.array([2020.0]), np.array([0.1]))
+    (False, True)
+    """
+    return bool((np.abs(low) > MOST_WIDTHS * width).any())
 
 
 def count_bins(values: Floats, low: float, width: float) -> Integers:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.analytics.describe.bins import N_BINS, STEPS, count_bins, is_multiple
+from multicentre.analytics.describe.bins import N_BINS, STEPS, are_fine, count_bins, is_multiple
 from multicentre.analytics.describe.messages import (
     BinCounts,
     BinEdges,
@@ -35,7 +35,7 @@ from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.data.categories import families, read_level
 from multicentre.data.tabledata import TableData
-from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.statistics.quantiles.site import CountingPart
 
 Floats = NDArray[np.float64]
@@ -122,6 +122,12 @@ class DescribeSite(CountingPart):
             or (request.width <= 0).any()
         ):
             raise MessageError("there must be a lower edge and a positive width per variable", where=self.method)
+        if self.least_behind > 1 and are_fine(request.low, request.width):
+            raise DisclosureRefused(
+                "bins must not be finer than a 3,840th of their lower edge if the policy has a minimum of patients",
+                where="count_bins",
+                hint="Use wider bins.",
+            )
         counts = np.zeros((members.shape[1], numbers.shape[1], N_BINS + 2), dtype=np.int64)
         for place, column in enumerate(numbers.T):
             present = ~np.isnan(column)
