@@ -91,7 +91,10 @@ def analyses_of(study: Study, sites: Mapping[str, SiteData]) -> list[Analysis]:
     """Return the analyses of a study in the order of its blocks."""
     analyses = []
     for name, part in study.split().items():
-        estimator = make_estimator(part)
+        try:
+            estimator = make_estimator(part)
+        except ConfigurationError as error:
+            raise (error.at(f"analysis {name}") if name else error) from None
         holds = estimator.site_part.holds
         analyses.append(Analysis(name, part, estimator, {site: data.of_type(holds) for site, data in sites.items()}))
     return analyses

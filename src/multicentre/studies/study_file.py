@@ -103,13 +103,18 @@ def study_from_mapping(content: Mapping[str, Any], *, folder: Path | None = None
         raise _configuration_error(error, content) from None
     base = folder or Path()
     parameters = find_models(study.about.method, study.parameters, base)
-    analyses = tuple(
-        each.model_copy(update={"parameters": find_models(each.method, each.parameters, base)})
-        for each in study.analyses
-    )
+    analyses = tuple(_with_models(each, base) for each in study.analyses)
     study = study.model_copy(update={"parameters": parameters, "analyses": analyses})
     check_study(study)
     return study
+
+
+def _with_models(analysis: AnalysisTable, folder: Path) -> AnalysisTable:
+    try:
+        parameters = find_models(analysis.method, analysis.parameters, folder)
+    except ConfigurationError as error:
+        raise error.at(f"analysis {analysis.name}") from None
+    return analysis.model_copy(update={"parameters": parameters})
 
 
 def _configuration_error(error: ValidationError, content: Mapping[str, Any]) -> ConfigurationError:

@@ -224,6 +224,19 @@ def test_analyses_must_work_on_data_of_one_site(tmp_path):
         run_study(read_study(write_several(tmp_path, blocks)))
 
 
+@pytest.mark.parametrize(
+    ("method", "parameter", "said"),
+    [
+        ("fed-cox", "tie", "analysis cox, .*Did you mean 'ties'"),
+        ("survival-evaluation", "model", "analysis cox, parameters.model: the value must be"),
+    ],
+)
+def test_an_unfit_parameter_is_located_in_its_block(tmp_path, method, parameter, said):
+    blocks = f'[[analysis]]\nname = "cox"\nmethod = "{method}"\nparameters = {{ {parameter} = 3 }}\n'
+    with pytest.raises(ConfigurationError, match=said):
+        run_study(read_study(write_several(tmp_path, blocks)))
+
+
 def test_survival_and_table_must_be_of_the_same_patients():
     survival = SurvivalData([[61.0], [64.0]], [12.0, 30.0], [1, 0])
     with pytest.raises(DataError, match="must be of the same patients"):
