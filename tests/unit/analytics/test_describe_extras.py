@@ -13,7 +13,7 @@ from scipy import stats
 
 import multicentre as mc
 from multicentre.analytics import Describe, combine
-from multicentre.analytics.describe.messages import BinEdges
+from multicentre.analytics.describe.messages import BinEdges, RankScores
 from multicentre.analytics.describe.site import DescribeSite
 from multicentre.errors import ConfigurationError, DisclosureRefused, MulticentreError
 
@@ -80,6 +80,21 @@ def test_correlations_are_those_of_the_patients_with_both_variables(fit):
     np.testing.assert_allclose(unmasked.correlation_table(), expected, rtol=1e-12)
 
 
+def test_rank_correlations_are_exact_or_named(fit):
+    assert "Approximate for age, glucose." in str(fit.correlation_table("spearman"))
+    expected = frame()[["age", "glucose"]].corr("spearman")
+    np.testing.assert_allclose(fit.correlation_table("spearman"), expected, atol=0.01)
+    table = frame().fillna({"age": 60.0})
+    table["glucose"] = table["glucose"].round(1)
+    exact = Describe(quartiles=False, histograms=True, correlations=True).fit(federate(table))
+    np.testing.assert_allclose(
+        exact.correlation_table("spearman"), table[["age", "glucose"]].corr("spearman"), atol=1e-6
+    )
+    assert "Approximate" not in str(exact.correlation_table("spearman"))
+    with pytest.raises(ConfigurationError, match="method"):
+        fit.correlation_table("kendall")
+
+
 def test_a_histogram_counts_the_patients_of_its_bins(fit):
     table, ages = fit.histogram("age"), frame()
     for label, row in table.iterrows():
@@ -128,6 +143,16 @@ def test_a_site_refuses_bins_that_follow_single_values():
         edges = BinEdges(**fields, low=np.array(low), width=np.array(width))
         with pytest.raises(MulticentreError, match=reason):
             model.session.sum(DescribeSite.count_bins, edges)
+
+
+def test_a_site_refuses_scores_that_single_out_a_bin(fit):
+    bins, groups = fit.histograms_, fit.groups_
+    fields = {name: getattr(groups, name) for name in type(groups).declarations()}
+    score = np.zeros(bins.counts.shape[1:])
+    score[:, 100] = 1.0
+    request = RankScores(**fields, low=bins.low, width=bins.width, score=score)
+    with pytest.raises(MulticentreError, match="rising from bin to bin"):
+        fit.session.sum(DescribeSite.sum_rank_products, request)
 
 
 def test_numbers_far_from_0_have_bins_that_a_site_accepts():

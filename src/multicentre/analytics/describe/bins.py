@@ -123,12 +123,12 @@ def are_fine(low: Floats, width: Floats) -> bool:
     return bool((np.abs(low) > MOST_WIDTHS * width).any())
 
 
-def count_bins(values: Floats, low: float, width: float) -> Integers:
+def bins_of(values: Floats, low: float, width: float) -> Integers:
     """Return the bin of each value; 0 and ``N_BINS + 1`` are the open bins.
 
     Examples
     --------
-    >>> count_bins(np.array([-1.0, 0.0, 0.5, 1.0, 1e9]), 0.0, 1.0).tolist()
+    >>> bins_of(np.array([-1.0, 0.0, 0.5, 1.0, 1e9]), 0.0, 1.0).tolist()
     [0, 1, 1, 2, 257]
     """
     return np.asarray(np.clip(np.floor((values - low) / width), -1, N_BINS) + 1, dtype=np.int64)

@@ -9,7 +9,8 @@ The fit consists of:
    (:mod:`multicentre.statistics.quantiles`).
 5. With ``histograms=True``, each site returns whether its values are multiples of steps such as 1 and 0.1. The
    coordinator sends bins, each of one value if there is a step, and the sites count their patients by bin and group.
-6. With ``correlations=True``, the coordinator sends means and standard deviations, and the sites sum products.
+6. With ``correlations=True``, the coordinator sends means and standard deviations, and the sites sum products. With
+   ``histograms=True`` it then sends the mean rank of each bin, and the sites sum products of ranks.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from multicentre.analytics.describe.messages import (
     Groups,
     Means,
     Products,
+    RankScores,
     Squares,
     Standard,
 )
@@ -49,6 +51,8 @@ from multicentre.statistics.quantiles import find_thresholds
 Floats = NDArray[np.float64]
 # Binary digits of a value that the search for quartiles distinguishes, and those that one call adds.
 QUARTILE_DIGITS, DIGITS_PER_CALL = 24, 8
+# Two patients always have a correlation of 1 or -1.
+FEWEST_PAIRS = 3
 _NAME = (None, Where("the name of a variable", lambda value: isinstance(value, str) and bool(value)))
 
 
@@ -78,7 +82,8 @@ class Describe(DescribeResults):
         Count patients in up to 256 bins of each numeric variable by group, for histograms and rank tests, which takes
         two calls. The coordinator receives counts of all sites by bin.
     correlations : bool, default False
-        Compute Pearson's correlations of the numeric variables, which takes one call.
+        Compute Pearson's correlations of the numeric variables, which takes one call, and with ``histograms=True`` also
+        Spearman's, which takes another one.
     min_cell : int, default 5
         Smallest count that the table shows. Smaller counts, except 0, and further counts from which they would follow,
         are left out.
@@ -132,8 +137,9 @@ class Describe(DescribeResults):
         "histograms_": saved_message(Histograms),
         "quartiles_": PLAIN,
         "correlations_": PLAIN,
+        "rank_correlations_": PLAIN,
     }
-    may_be_missing: ClassVar[frozenset[str]] = frozenset({"quartiles_", "correlations_"})
+    may_be_missing: ClassVar[frozenset[str]] = frozenset({"quartiles_", "correlations_", "rank_correlations_"})
 
     def __init__(
         self,
@@ -157,7 +163,8 @@ class Describe(DescribeResults):
         steps = {"describe", "count_groups", "sum_squares", "describe_site", "check_quality"}
         steps |= {"count_below"} if self.quartiles else set()
         steps |= {"find_steps", "count_bins"} if self.histograms else set()
-        return frozenset(steps | {"sum_products"} if self.correlations else steps)
+        steps |= {"sum_products"} if self.correlations else set()
+        return frozenset(steps | {"sum_rank_products"} if self.correlations and self.histograms else steps)
 
     def _fit(self, session: Session) -> None:
         described = session.once(
@@ -175,6 +182,9 @@ class Describe(DescribeResults):
         self.correlations_ = np.full((len(groups.numbers), len(groups.numbers)), np.nan)
         if self.correlations and groups.numbers:
             self.correlations_ = self._correlate(session)
+        self.rank_correlations_ = np.full(self.correlations_.shape, np.nan)
+        if self.correlations and not self.histograms_.is_empty:
+            self.rank_correlations_ = self._correlate_ranks(session)
         self.history_ = []
 
     def _fields(self) -> dict[str, Any]:
@@ -200,7 +210,17 @@ class Describe(DescribeResults):
         scale = np.where(np.nan_to_num(deviation) > 0, deviation, 1.0)
         request = Standard(**self._fields(), mean=np.nan_to_num(moments.mean[0]), deviation=scale)
         sums = session.once("products", Products, lambda: session.sum(DescribeSite.sum_products, request))
-        return correlations(sums.pairs, sums.total, sums.squares, sums.products, max(int(self.min_cell), 3))
+        return self._correlations_of(sums)
+
+    def _correlate_ranks(self, session: Session) -> Floats:
+        bins = self.histograms_
+        request = RankScores(**self._fields(), low=bins.low, width=bins.width, score=bins.scores())
+        sums = session.once("rank-products", Products, lambda: session.sum(DescribeSite.sum_rank_products, request))
+        return self._correlations_of(sums)
+
+    def _correlations_of(self, sums: Products) -> Floats:
+        least = max(int(self.min_cell), FEWEST_PAIRS)
+        return correlations(sums.pairs, sums.total, sums.squares, sums.products, least)
 
     def _plan(self, described: Described) -> Groups:
         """Return groups and variables for the columns of the sites."""

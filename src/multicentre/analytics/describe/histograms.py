@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.analytics.describe.bins import Grid, join_bins, shown_borders
-from multicentre.analytics.describe.ranks import RankTest, rank_test
+from multicentre.analytics.describe.ranks import RankTest, rank_scores, rank_test
 from multicentre.core.messages import Message, array
 
 if TYPE_CHECKING:
@@ -47,6 +47,15 @@ class Histograms(Message):
     def grid(self) -> Grid:
         """Fine bins."""
         return Grid(self.low, self.width, self.step)
+
+    def scores(self) -> Floats:
+        """Return the standardised mean rank of each bin of each variable over all patients, shape (d, b)."""
+        return np.array([rank_scores(column) for column in self.counts.sum(axis=0).astype(np.float64)])
+
+    def is_exact(self, variable: int) -> bool:
+        """Return whether each bin with two patients or more contains one value."""
+        ends = self.counts[:, variable][:, [0, -1]].sum(axis=0)
+        return bool(self.step[variable] > 0 and (ends <= 1).all())
 
     def printed(self, variable: int) -> Integers:
         """Return counts of the printed bins, shape (bins, G + 1)."""

@@ -109,8 +109,15 @@ class Standard(Groups):
 
 
 @dataclass(frozen=True)
+class RankScores(BinEdges):
+    """Standardised mean rank of each bin over all sites, for rank correlations."""
+
+    score: Floats = array("score of each bin of each variable", ("d", "b"))
+
+
+@dataclass(frozen=True)
 class Products(Release):
-    """Sums of standardised variables over the patients with both variables of a pair."""
+    """Sums of standardised variables, or of their scores, over the patients with both variables of a pair."""
 
     pairs: Integers = array("patients with both variables", ("d", "d"), dtype="i8", bound=PATIENTS, counts=True)
     total: Floats = array("sum of the first variable", ("d", "d"), bound=TOTAL)

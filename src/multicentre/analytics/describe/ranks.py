@@ -87,6 +87,21 @@ def rank_test(counts: Floats, is_single: NDArray[np.bool_]) -> RankTest:
     return RankTest(statistic, p_value, float(chi2.sf(most, freedom)), float(chi2.sf(least, freedom)), False)
 
 
+def rank_scores(in_bin: Floats) -> Floats:
+    """Return the mean rank of each bin, standardised over the patients, shape (b,); 0 if all share a bin.
+
+    Examples
+    --------
+    >>> rank_scores(np.array([1.0, 0.0, 1.0])).tolist()
+    [-1.0, 0.0, 1.0]
+    """
+    n = float(in_bin.sum())
+    ranks = np.cumsum(in_bin) - in_bin + (in_bin + 1.0) / 2.0
+    centred = ranks - (n + 1.0) / 2.0
+    spread = float(np.sqrt((in_bin * centred**2).sum() / n)) if n else 0.0
+    return np.asarray(centred / spread if spread > 0 else np.zeros(len(in_bin)), dtype=np.float64)
+
+
 def tie_factor(in_bin: Floats, n: float | None = None) -> float:
     """Return the factor by which ties reduce the variance of ranks; 0 if all values are tied.
 

@@ -22,6 +22,7 @@ from multicentre.core.session import Answers
 from multicentre.errors import ConfigurationError, describe_reasons
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Bars, Figure, Table
+from multicentre.estimator.parameters import OneOf, check_parameters
 from multicentre.estimator.presentation import number_column
 from multicentre.estimator.site_estimates import SiteEstimates
 
@@ -56,6 +57,8 @@ class DescribeResults(FederatedEstimator):
     correlations_ : array of shape (d, d)
         Pearson's correlations of the patients with both variables; NaN for fewer than `min_cell` patients, and with
         ``correlations=False``.
+    rank_correlations_ : array of shape (d, d)
+        Spearman's correlations; NaN also with ``histograms=False``.
     """
 
     groups_: Groups
@@ -64,6 +67,7 @@ class DescribeResults(FederatedEstimator):
     quartiles_: Floats
     histograms_: Histograms
     correlations_: Floats
+    rank_correlations_: Floats
     by: str | None
     min_cell: int
     quartiles: bool
@@ -217,13 +221,34 @@ class DescribeResults(FederatedEstimator):
 
         return draw(self._histogram_figure(variable), ax)
 
-    def correlation_table(self) -> pd.DataFrame:
-        """Return Pearson's correlations of the numeric variables; NaN where they were not requested."""
+    def correlation_table(self, method: Literal["pearson", "spearman"] = "pearson") -> pd.DataFrame:
+        """Return correlations of the numeric variables of the patients with both; NaN where they were not requested.
+
+        Parameters
+        ----------
+        method : {"pearson", "spearman"}, default "pearson"
+            Spearman's correlations are of ranks among all patients with a value. They are approximate for variables
+            with missing values, and for variables whose values share bins; the printed frame names these.
+
+        Raises
+        ------
+        ConfigurationError
+            `method` is not one of these.
+        """
         import pandas as pd
 
+        from multicentre.estimator.results import with_note
+
         check_is_fitted(self, "correlations_")
+        check_parameters({"method": method}, {"method": OneOf("pearson", "spearman")})
         names = list(self.groups_.numbers)
-        return pd.DataFrame(self.correlations_, index=names, columns=names)
+        values = self.correlations_ if method == "pearson" else self.rank_correlations_
+        frame = pd.DataFrame(values, index=names, columns=names)
+        if method == "pearson" or self.histograms_.is_empty:
+            return frame
+        n, present = int(self.counts_.n_patients.sum()), self.counts_.present.sum(axis=0)
+        rough = [name for place, name in enumerate(names) if present[place] < n or not self.histograms_.is_exact(place)]
+        return with_note(frame, f"Approximate for {', '.join(rough)}." if rough else "")
 
     def by_site(self) -> pd.DataFrame:
         """Request counts, means and standard deviations from every site of the last fit.
@@ -330,6 +355,8 @@ class DescribeResults(FederatedEstimator):
         tables = {"table-1": self.to_frame()}
         if np.isfinite(self.correlations_).any():
             tables["correlations"] = self.correlation_table()
+        if np.isfinite(self.rank_correlations_).any():
+            tables["rank-correlations"] = self.correlation_table("spearman")
         if not self.histograms_.is_empty:
             numbers = enumerate(self.groups_.numbers, start=1)
             tables |= {f"histogram-{place}": self.histogram(name) for place, name in numbers}

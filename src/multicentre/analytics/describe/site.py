@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.analytics.describe.bins import N_BINS, STEPS, are_fine, count_bins, is_multiple
+from multicentre.analytics.describe.bins import N_BINS, STEPS, are_fine, bins_of, is_multiple
 from multicentre.analytics.describe.messages import (
     BinCounts,
     BinEdges,
@@ -25,6 +25,7 @@ from multicentre.analytics.describe.messages import (
     Means,
     OffStep,
     Products,
+    RankScores,
     SiteQuality,
     SiteSummary,
     Squares,
@@ -116,22 +117,11 @@ class DescribeSite(CountingPart):
         """Count the patients of each group in the bins of each numeric variable."""
         self._agree(request)
         numbers, members = self._numbers, self._members
-        if (
-            request.low.shape != request.width.shape
-            or len(request.low) != numbers.shape[1]
-            or (request.width <= 0).any()
-        ):
-            raise MessageError("there must be a lower edge and a positive width per variable", where=self.method)
-        if self.least_behind > 1 and are_fine(request.low, request.width):
-            raise DisclosureRefused(
-                "bins must not be finer than a 3,840th of their lower edge if the policy has a minimum of patients",
-                where="count_bins",
-                hint="Use wider bins.",
-            )
+        self._check_bins(request)
         counts = np.zeros((members.shape[1], numbers.shape[1], N_BINS + 2), dtype=np.int64)
         for place, column in enumerate(numbers.T):
             present = ~np.isnan(column)
-            bins = count_bins(column[present], float(request.low[place]), float(request.width[place]))
+            bins = bins_of(column[present], float(request.low[place]), float(request.width[place]))
             np.add.at(counts[:, place], (members[present].argmax(axis=1), bins), 1)
         return BinCounts(counts, patients=self._behind(counts))
 
@@ -142,12 +132,23 @@ class DescribeSite(CountingPart):
         numbers = self._numbers
         if not len(request.mean) == len(request.deviation) == numbers.shape[1] or (request.deviation <= 0).any():
             raise MessageError("there must be a mean and a positive deviation per variable", where=self.method)
-        observed = (~np.isnan(numbers)).astype(np.float64)
-        values = np.nan_to_num((numbers - request.mean) / request.deviation)
-        pairs = np.rint(observed.T @ observed).astype(np.int64)
-        return Products(
-            pairs, values.T @ observed, (values**2).T @ observed, values.T @ values, patients=self._behind(pairs)
-        )
+        return self._products((numbers - request.mean) / request.deviation)
+
+    @step(releases=Products, when="once", summed=True)
+    def sum_rank_products(self, request: RankScores) -> Products:
+        """Sum products of the scores of the bins, for rank correlations."""
+        self._agree(request)
+        self._check_bins(request)
+        numbers = self._numbers
+        # Ranks rise from bin to bin; other scores would single out the patients of one bin.
+        if request.score.shape != (numbers.shape[1], N_BINS + 2) or (np.diff(request.score, axis=1) < 0).any():
+            raise MessageError("there must be a score per variable and bin, rising from bin to bin", where=self.method)
+        scores = np.full(numbers.shape, np.nan)
+        for place, column in enumerate(numbers.T):
+            present = ~np.isnan(column)
+            bins = bins_of(column[present], float(request.low[place]), float(request.width[place]))
+            scores[present, place] = request.score[place, bins]
+        return self._products(scores)
 
     @step(releases=SiteQuality, when="on request", refusable=True)
     def check_quality(self, request: Groups) -> SiteQuality:
@@ -170,6 +171,23 @@ class DescribeSite(CountingPart):
         numbers, members = self._numbers, self._members
         grouped = [np.where(members[:, [group]] == 1.0, numbers, np.nan) for group in range(members.shape[1] - 1)]
         return np.column_stack([numbers, *grouped])
+
+    def _check_bins(self, request: BinEdges) -> None:
+        n_variables = self._numbers.shape[1]
+        if not len(request.low) == len(request.width) == n_variables or (request.width <= 0).any():
+            raise MessageError("there must be a lower edge and a positive width per variable", where=self.method)
+        if self.least_behind > 1 and are_fine(request.low, request.width):
+            raise DisclosureRefused(
+                "bins must not be finer than a 3,840th of their lower edge if the policy has a minimum of patients",
+                where="count_bins",
+                hint="Use wider bins.",
+            )
+
+    def _products(self, values: Floats) -> Products:
+        observed, filled = (~np.isnan(values)).astype(np.float64), np.nan_to_num(values)
+        pairs = np.rint(observed.T @ observed).astype(np.int64)
+        sums = filled.T @ observed, (filled**2).T @ observed, filled.T @ filled
+        return Products(pairs, *sums, patients=self._behind(pairs))
 
     def _off_step(self, column: Floats, each: float) -> int:
         present = column[~np.isnan(column)]
