@@ -36,7 +36,7 @@ from multicentre.privacy.patient_counts import ONE_RECORD, PatientCounts, people
 from multicentre.privacy.policy import Policy
 from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.policy_conflicts import study_objections
-from multicentre.studies.study import Study, make_estimator
+from multicentre.studies.study import Study, make_estimators
 
 Level = Literal["ok", "note", "fault"]
 MOST_SKEW_S = 5.0  # limit of a SuperLink for signatures
@@ -140,7 +140,7 @@ def card_at(site: Site, study: Study) -> DisclosureCard:
     study = study_at_site(site, study)
     card = study_card(study)
     objections = [f"this site's policy refuses this study: {reason}." for reason in _objections(site, study)]
-    has_plan = any(make_estimator(part).privacy_plan() is not None for part in study.split().values())
+    has_plan = any(each.privacy_plan() is not None for each in make_estimators(study).values())
     unbounded = has_plan and site.policy_for(study.name).epsilon is None
     return dataclasses.replace(card, warnings=(*card.warnings, *objections, *([_UNBOUNDED] if unbounded else [])))
 

@@ -29,7 +29,7 @@ from multicentre.studies.result_files import write_results
 from multicentre.studies.run_folder import RunFolder
 from multicentre.studies.run_metadata import ANALYSES, choose_headline
 from multicentre.studies.site_data import SiteData
-from multicentre.studies.study import Study, make_estimator
+from multicentre.studies.study import Study, make_estimators
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,11 @@ class Finish:
 
 def analyses_of(study: Study, sites: Mapping[str, SiteData]) -> list[Analysis]:
     """Return the analyses of a study in the order of its blocks."""
-    analyses = []
+    analyses, estimators = [], make_estimators(study)
     for name, part in study.split().items():
-        try:
-            estimator = make_estimator(part)
-        except ConfigurationError as error:
-            raise (error.at(f"analysis {name}") if name else error) from None
-        holds = estimator.site_part.holds
-        analyses.append(Analysis(name, part, estimator, {site: data.of_type(holds) for site, data in sites.items()}))
+        holds = estimators[name].site_part.holds
+        site_data = {site: data.of_type(holds) for site, data in sites.items()}
+        analyses.append(Analysis(name, part, estimators[name], site_data))
     return analyses
 
 

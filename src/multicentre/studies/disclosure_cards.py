@@ -26,7 +26,7 @@ from multicentre.studies.policy_conflicts import (
     protection_of,
 )
 from multicentre.studies.saved_models import list_models, replace_models
-from multicentre.studies.study import make_estimator
+from multicentre.studies.study import make_estimators
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
@@ -271,9 +271,9 @@ def join_cards(study: Study, card_of: Callable[[FederatedEstimator], DisclosureC
     card_of : callable
         Returns the card of the method of an estimator.
     """
-    cards, notes = [], []
+    cards, notes, estimators = [], [], make_estimators(study)
     for name, part in study.split().items():
-        estimator = make_estimator(part)
+        estimator = estimators[name]
         card = complete_card(card_of(estimator), part, estimator)
         cards.append(card)
         notes += [_analysis_note(name, part, card)] if name else []
@@ -291,7 +291,7 @@ def _analysis_note(name: str, part: Study, card: DisclosureCard) -> str:
 
 def _sum_note(study: Study) -> list[str]:
     """Return a note on the privacy loss of all analyses together, if several add noise."""
-    plans = [plan for part in study.split().values() if (plan := make_estimator(part).privacy_plan()) is not None]
+    plans = [plan for each in make_estimators(study).values() if (plan := each.privacy_plan()) is not None]
     if len(plans) < 2:
         return []
     delta = max(plan.delta for plan in plans)

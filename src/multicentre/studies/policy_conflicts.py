@@ -12,7 +12,7 @@ from multicentre.errors import RefusedByPolicy
 from multicentre.privacy.allowed_methods import find_objection
 from multicentre.privacy.guarantee import rounded_up, spent_by
 from multicentre.privacy.policy import RELATIONS, Policy, needed_permission
-from multicentre.studies.study import make_estimator
+from multicentre.studies.study import make_estimators
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
@@ -134,7 +134,8 @@ def check_budgets(study: Study) -> None:
     RefusedByPolicy
         The analyses together exceed a budget; each of them alone may fit it.
     """
-    plans = [plan for part in study.split().values() if (plan := make_estimator(part).privacy_plan()) is not None]
+    estimators = make_estimators(study).values()
+    plans = [plan for each in estimators if (plan := each.privacy_plan()) is not None]
     for site, policy in study.policies.items() if len(plans) > 1 else ():
         epsilon = spent_by(plans, protection_of(study)).epsilon(policy.delta)
         if objection := _exceeds(epsilon, len(plans), policy):
@@ -247,9 +248,9 @@ def study_objections(study: Study, policy: Policy) -> list[Objection]:
     'analysis model: the method fed-linear-regression is not allowed'
     """
     objections: list[Objection] = []
-    plans = []
+    plans, estimators = [], make_estimators(study)
     for name, part in study.split().items():
-        estimator = make_estimator(part)
+        estimator = estimators[name]
         place = f"analysis {name}: " if name else ""
         plans += [plan] if (plan := estimator.privacy_plan()) is not None else []
         objections += [Objection(key, f"{place}{reason}") for key, reason in find_objections(part, estimator, policy)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
-from multicentre.errors import ConfigurationError, MissingExtra
+from multicentre.errors import ConfigurationError, MissingExtra, MulticentreError
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.policy import Policy, unknown_key
 from multicentre.studies.saved_models import SavedModelPath, replace_models
@@ -193,6 +193,20 @@ def make_estimator(study: Study) -> FederatedEstimator:
         raise ConfigurationError(
             f"parameters must fit the estimator ({error})", where="parameters", hint="See the method's documentation."
         ) from None
+
+
+def make_estimators(study: Study) -> dict[str, FederatedEstimator]:
+    """Return the unfitted estimator of each analysis of a study, by the name of its block; see :func:`make_estimator`.
+
+    Errors name the block.
+    """
+    estimators = {}
+    for name, part in study.split().items():
+        try:
+            estimators[name] = make_estimator(part)
+        except MulticentreError as error:
+            raise (error.at(f"analysis {name}") if name else error) from None
+    return estimators
 
 
 def digest_of(study: Study) -> str:
