@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from multicentre.cli import app
 from multicentre.cli.results import describe_results
+from multicentre.cli.summary import describe_run
 from multicentre.core.calls import Call
 from multicentre.data import SurvivalAndTable, SurvivalData, TableData
 from multicentre.deployment.site_check import card_at
@@ -269,6 +270,21 @@ def test_a_run_whose_analyses_are_all_refused_fails(tmp_path):
     path = write_several(tmp_path, more='[privacy]\npolicy = "strict.toml"\n')
     with pytest.raises(RefusedByPolicy, match="does not permit the method describe"):
         run_study(read_study(path))
+
+
+@pytest.mark.slow
+def test_one_analysis_may_be_cross_validated(tmp_path):
+    validation = '[analysis.validation]\nfolds = 3\nperson_key = "identifier"\n'
+    blocks = BLOCKS.replace('method = "fed-cox"\n', f'method = "fed-cox"\n{validation}')
+    study = read_study(write_several(tmp_path, blocks))
+    folder = run_study(study)
+    result = folder.read("analyses/cox/cross-validation.json")
+    assert len(result["records"]) == 3
+    assert sum(result["records"]) == 180
+    assert not (folder.path / "analyses/relapse/cross-validation.json").exists()
+    assert [entry["status"] for entry in entries(folder).values()] == ["finished"] * 4
+    assert "cox: Cross-validated on 3 folds" in describe_run(folder)
+    assert any("hashed-folds" in part.method for part in permissions_of(study).steps)
 
 
 @pytest.mark.slow
