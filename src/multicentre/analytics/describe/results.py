@@ -390,15 +390,12 @@ class DescribeResults(FederatedEstimator):
 
     def _table(self) -> TableOne:
         check_is_fitted(self, "quartiles_")
-        return TableOne(
-            self.groups_,
-            self.counts_,
-            self.squares_,
-            self.quartiles_,
-            self.histograms_,
-            int(self.min_cell),
-            bool(self.quartiles),
-        )
+        fitted = self.groups_, self.counts_, self.squares_, self.quartiles_, self.histograms_
+        terms = int(self.min_cell), bool(self.quartiles)
+        before: TableOne | None = vars(self).get("_printed")
+        if before is None or not before.is_of(*fitted, *terms):
+            self._printed = before = TableOne(*fitted, *terms)
+        return before
 
     def _columns(self) -> list[str]:
         return [OVERALL, *self.group_names_, *(["difference", "p"] if self.group_names_ else [])]

@@ -100,9 +100,17 @@ class TableOne:
     min_cell: int
     has_quartiles: bool
     names: tuple[str, ...] = field(init=False)
+    _suppressed: dict[bytes, Suppressed] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", self.groups.group_levels)
+
+    def is_of(self, *fitted: object) -> bool:
+        """Return whether the table has these fields, the same objects."""
+        fields = self.groups, self.counts, self.squares, self.quartiles, self.histograms
+        *objects, min_cell, has_quartiles = fitted
+        same = all(mine is other for mine, other in zip(fields, objects, strict=True))
+        return same and (self.min_cell, self.has_quartiles) == (min_cell, has_quartiles)
 
     @cached_property
     def hidden(self) -> Flags:
@@ -169,9 +177,12 @@ class TableOne:
     def suppress(self, table: Integers) -> Suppressed:
         """Return which counts are left out, of the shape of ``with_totals`` for :meth:`inner`."""
         inner = self.inner(table)
-        hidden = np.zeros(inner.shape[1], dtype=np.bool_)
-        hidden[: len(self.hidden)] = self.hidden
-        return suppressed_cells(inner, self.min_cell, hidden)
+        key = inner.tobytes()
+        if key not in self._suppressed:  # many linear programs, for several frames and files of one fit
+            hidden = np.zeros(inner.shape[1], dtype=np.bool_)
+            hidden[: len(self.hidden)] = self.hidden
+            self._suppressed[key] = suppressed_cells(inner, self.min_cell, hidden)
+        return self._suppressed[key]
 
     def inner(self, table: Integers) -> Integers:
         """Return a table without the column of patients without a group, if there are none."""
