@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs of which the least is told")
     parser.add_argument("--folder", type=Path, default=Path("data"), help="data sets of choose, unseen and numbers")
     parser.add_argument("--sets", nargs="*", help="only these data sets")
+    parser.add_argument("--compared", type=int, default=400, help="patients up to which unseen runs all methods")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--alone", choices=("fit", "landmarks"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -82,9 +83,10 @@ def main() -> None:
         results["landmarks"] = time_landmarks(given.patients)
     if "threads" in given.parts:
         results["threads"] = time_threads(given.patients)
-    for part, run in (("choose", clustering_sets.choose), ("unseen", clustering_sets.compare_unseen)):
-        if part in given.parts:
-            results[part] = run(given.folder, given.sets)
+    if "choose" in given.parts:
+        results["choose"] = clustering_sets.choose(given.folder, given.sets)
+    if "unseen" in given.parts:
+        results["unseen"] = clustering_sets.compare_unseen(given.folder, given.sets, given.compared)
     if "numbers" in given.parts:
         results["numbers"] = clustering_numbers.suggest_numbers(given.folder, given.sets)
     write_json(given.json, results)

@@ -162,7 +162,7 @@ def test_the_number_of_known_groups_is_among_the_three_highest(load, widths):
         candidates = FedMSGL().fit(federation).candidates_
     assert len(set(groups)) in candidates.to_frame().index[:3]
     assert candidates.certainty != "weak"
-    assert f"right in {FREQUENCIES[candidates.certainty][0]:.0%}" in candidates.describe()
+    assert f"Of {FREQUENCIES[candidates.certainty][0]} data sets" in candidates.describe()
 
 
 LANDMARKS = """

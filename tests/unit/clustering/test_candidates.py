@@ -61,10 +61,11 @@ def test_both_kinds_of_agreement_count_and_the_table_is_in_order():
 
 
 def test_the_text_says_how_often_such_a_number_was_right():
-    right, among = FREQUENCIES["weak"]
+    n_sets, right, among = FREQUENCIES["weak"]
     text = made([0.5, 0.1], [0.5, 0.1]).describe()
-    assert f"right in {right:.0%}, one of the three in {among:.0%}" in text
-    assert all(0 < first <= three < 1 for first, three in FREQUENCIES.values())
+    assert f"Of {n_sets} data sets" in text
+    assert f"right in {right}, one of the three in {among}." in text
+    assert all(right <= among <= n_sets for n_sets, right, among in FREQUENCIES.values())
 
 
 @pytest.mark.slow
