@@ -36,7 +36,7 @@ def values(model):
 
 
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+@pytest.mark.parametrize("family", ["gaussian", "binomial", pytest.param("poisson", marks=pytest.mark.slow)])
 def test_fits_equal_glmnet(family, share):
     """A penalty is the number of patients times glmnet's lambda."""
     alphas = [N_PATIENTS * value for value in LAMBDAS]
@@ -87,7 +87,7 @@ def test_the_choice_of_a_gaussian_penalty_is_that_of_scikit_learn():
     assert model.alphas_ / N_PATIENTS == pytest.approx(grid, rel=1e-10)
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+@pytest.mark.parametrize("secure", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["unmasked", "masked"])
 def test_deviances_of_logistic_folds_are_those_of_scikit_learn(secure):
     model = fitted(FedGLMCV("binomial", alphas=[40.0, 8.0, 1.0], l1_ratio=0.5, cv=3, rule="1se"), secure=secure)
     folds, rows = folds_of(sites_of("binomial"), 3, 0)
@@ -109,6 +109,6 @@ def test_deviances_of_logistic_folds_are_those_of_scikit_learn(secure):
 
 
 def test_a_path_of_many_penalties_needs_few_calls():
-    model = fitted(FedGLMCV("binomial", alphas=20))
-    assert len(model.alphas_) == 20
+    model = fitted(FedGLMCV("binomial", alphas=10))
+    assert len(model.alphas_) == 10
     assert sum(model.session.traffic.calls.values()) <= 16

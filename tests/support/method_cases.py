@@ -467,13 +467,13 @@ CASES = {
         policy=EXACT,
     ),
     "fed-glm-cv": Case(
-        lambda: mc.regression.FedGLMCV("binomial", l1_ratio=0.5, alphas=5, cv=3, missing="indicator"),
+        lambda: mc.regression.FedGLMCV("binomial", l1_ratio=0.5, alphas=3, cv=2, missing="indicator"),
         lambda: split_numbers("class"),
         lambda fit: {"coefficients": fit.coef_, "deviances": fit.fold_deviance_},
         policy=EXACT,
     ),
     "fed-glm-cv, numbers": Case(
-        lambda: mc.regression.FedGLMCV(alphas=5, cv=3),
+        lambda: mc.regression.FedGLMCV(alphas=3, cv=2),
         lambda: split_numbers("number"),
         lambda fit: {"coefficients": fit.coef_, "deviances": fit.fold_deviance_},
         policy=EXACT,
