@@ -59,21 +59,20 @@ class Histograms(Message):
 
     def printed(self, variable: int) -> Integers:
         """Return counts of the printed bins, shape (bins, G + 1)."""
-        borders = self._borders(variable)
-        return join_bins(self.counts[:, variable], borders).T
+        return join_bins(self.counts[:, variable], self._borders(variable)).T[self._occupied(variable)]
 
     def labels(self, variable: int) -> list[str]:
         """Return the names of the printed bins."""
         values = self.grid.first_values(variable)[self._borders(variable)[1:] - 1]
         step = float(self.step[variable])
         if not len(values):
-            return ["all"]
+            return ["all"][self._occupied(variable)]
         below = f"below {values[0]:.6g}"
         inner = [
             _range_label(first, last, step)
             for first, last in zip(values[:-1].tolist(), values[1:].tolist(), strict=True)
         ]
-        return [below, *inner, f"{values[-1]:.6g} or more"]
+        return [below, *inner, f"{values[-1]:.6g} or more"][self._occupied(variable)]
 
     def rank_test(self, variable: int, groups: slice) -> RankTest:
         """Return the rank test of some groups."""
@@ -81,6 +80,12 @@ class Histograms(Message):
         is_single: NDArray[np.bool_] = np.full(counts.shape[1], self.step[variable] > 0)
         is_single[[0, -1]] = False
         return rank_test(counts, is_single)
+
+    def _occupied(self, variable: int) -> slice:
+        """Return the printed bins without empty ones at both ends."""
+        totals = join_bins(self.counts[:, variable], self._borders(variable)).sum(axis=0)
+        places = np.flatnonzero(totals)
+        return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, len(totals))
 
     def _borders(self, variable: int) -> Integers:
         return shown_borders(self.grid, variable, float(self.centre[variable]), float(self.spread[variable]))
