@@ -110,6 +110,23 @@ def test_a_step_without_noise_is_refused_during_a_private_fit_and_by_a_budget(fa
         session.sum(RegressionSite.sum_columns, model)
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+@pytest.mark.parametrize("plan", [None, plan_noise("binomial", 1e9, DELTA)], ids=["no noise", "weak noise"])
+def test_bounds_cannot_single_out_a_patient_without_noise(plan, secure):
+    """Bounds just below and just above the age of one patient: the difference of both sums is the patient's outcome."""
+    data = patients("binomial")
+    ages = np.sort(data.X[:, 0])
+    between = [0.5 * (ages[place] + ages[place + 1]) for place in (119, 120)]
+    federation = mc.Federation.in_process(sites_of(data), secure_sum=secure)
+    session = federation.begin(RegressionSite, plan=plan)
+    box = messages.Box("binomial", np.array([between[0], -3.0]), np.array([between[0] + 1e-9, 3.0]), 0.0, 1.0)
+    with pytest.raises(DisclosureRefused):
+        session.sum(RegressionSite.sum_private_moments, box)
+    at = messages.PrivateAt(*(getattr(box, name) for name in messages.Box.declarations()), np.zeros(3))
+    with pytest.raises(DisclosureRefused):
+        session.sum(RegressionSite.sum_private_derivatives, at)
+
+
 def test_a_release_more_than_planned_is_refused():
     """Two noised sums about the same patients would halve the noise."""
     box = messages.Box("gaussian", np.array([20.0, -3.0]), np.array([100.0, 3.0]), 30.0, 70.0)

@@ -1,7 +1,8 @@
 """Steps of a differentially private fit: sums in which each patient's term is bounded.
 
 The bounds hold for every request: a step decides on a refusal only by the request and the structure of the table, never
-by a patient's record. Incomplete records are left out, and their number does not leave the site.
+by a patient's record. Without noise that hides each patient, one patient is behind an answer, so that the guard of a
+site with a minimum refuses it. Incomplete records are left out, and their number does not leave the site.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from multicentre.regression.private import messages
 from multicentre.regression.private.maths import scale_to_box, sum_logistic, sum_moments
 
 Floats = NDArray[np.float64]
+# Patients behind sums between bounds without noise that hides each of them.
+BEHIND_BOUNDS = 1
 
 
 class PrivateSteps(FormulaPart):
@@ -36,7 +39,7 @@ class PrivateSteps(FormulaPart):
         """Sum products of covariates and outcome between declared bounds, for a differentially private fit only."""
         rows, outcome, beyond = self._between(request)
         moments = sum_moments(np.column_stack([rows, outcome]))
-        return messages.PrivateMoments(moments, float(beyond.sum()), patients=len(self.data))
+        return messages.PrivateMoments(moments, float(beyond.sum()), patients=self._behind_bounds)
 
     @step(releases=messages.PrivateDerivatives, when="every round", summed=True)
     def sum_private_derivatives(self, request: messages.PrivateAt) -> messages.PrivateDerivatives:
@@ -48,7 +51,16 @@ class PrivateSteps(FormulaPart):
                 where=self.method,
             )
         sums = sum_logistic(rows, 0.5 * (outcome + 1.0), request.coefficients)
-        return messages.PrivateDerivatives(*sums, patients=len(self.data))
+        return messages.PrivateDerivatives(*sums, patients=self._behind_bounds)
+
+    @property
+    def _behind_bounds(self) -> int:
+        """Patients behind an answer: all where noise hides each of them.
+
+        Otherwise one: bounds act as thresholds, and two requests with bounds to both sides of a patient's value differ
+        by the outcome of that patient.
+        """
+        return len(self.data) if self.noised else BEHIND_BOUNDS
 
     def _between(self, request: messages.Box) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         """Return rows of a one and covariates, and outcomes, all from -1 to 1, and flags of patients who were cut."""
