@@ -57,7 +57,7 @@ class FedMixedCox(CoxResults):
         coefficients.
     times : {"grid", "exact"}, default "grid"
         Times at which the baseline hazard is estimated: a grid of `n_times` agreed times, where events after the
-        horizon do not count; or the times of all events, at most 2048. For "exact" the sites' policies must permit
+        horizon do not count; or the times of all events, at most 1024. For "exact" the sites' policies must permit
         ``exact_times``, and sums must be masked unless the policy requires no minimum of patients.
     n_times : int, default 128
         Number of times of the grid, at most 256.

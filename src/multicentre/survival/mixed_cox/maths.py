@@ -94,6 +94,31 @@ def reference_effect(hazard: float) -> SiteEffect:
     return SiteEffect(-hazard, 1.0, 0.0, (0.0, 0.0, 0.0), 0.0, np.inf)
 
 
+def pairs_of(slopes: Floats) -> Floats:
+    """Return the products of each pair of numbers once, shape (n (n + 1) / 2,).
+
+    Examples
+    --------
+    >>> pairs_of(np.array([2.0, 3.0])).tolist()
+    [4.0, 6.0, 9.0]
+    """
+    return np.concatenate([np.zeros(0), *(slopes[place] * slopes[: place + 1] for place in range(len(slopes)))])
+
+
+def matrix_of(pairs: Floats) -> Floats:
+    """Return the symmetric matrix whose entries are numbers of pairs.
+
+    Examples
+    --------
+    >>> matrix_of(np.array([4.0, 6.0, 9.0])).tolist()
+    [[4.0, 6.0], [6.0, 9.0]]
+    """
+    size = int(np.sqrt(2 * len(pairs)))
+    matrix = np.zeros((size, size))
+    matrix[np.tril_indices(size)] = pairs
+    return matrix + np.tril(matrix, -1).T
+
+
 def _gamma(nu: float, n_events: float, hazard: float) -> SiteEffect:
     total, inflated = nu + n_events, nu + hazard
     weight = total / inflated

@@ -46,12 +46,12 @@ class Effects(Release):
         "products of columns weighted by cumulative hazards and effect", ("d", "d"), bound=PRODUCTS
     )
     bends: Floats = array(
-        "products of the derivatives of the site's cumulative hazard by columns and times, weighted",
-        ("w", "w"),
+        "weighted products of the derivatives of the site's cumulative hazard by columns and times, each pair once",
+        ("u",),
         bound=PRODUCTS,
     )
     moves: Floats = array(
-        "these products with the weights of the effect's uncertainty; empty unless gaussian", ("g", "g"), bound=PRODUCTS
+        "these products with the weights of the effect's uncertainty; none unless gaussian", ("g",), bound=PRODUCTS
     )
     variance_slope: float = number("derivative by the logarithm of the variance", bound=SUMS)
     variance_bend: float = number("second derivative by the logarithm of the variance", bound=SUMS)

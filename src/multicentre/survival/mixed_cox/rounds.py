@@ -31,7 +31,7 @@ from multicentre.survival.cox.maths import FLAT
 from multicentre.survival.cox.rounds import Fit
 from multicentre.survival.kernels.partial_likelihood import sum_terms
 from multicentre.survival.mixed_cox import messages
-from multicentre.survival.mixed_cox.maths import Distribution
+from multicentre.survival.mixed_cox.maths import Distribution, matrix_of
 from multicentre.survival.mixed_cox.site import MOST_TIMES, MixedCoxSite
 
 Floats = NDArray[np.float64]
@@ -289,7 +289,7 @@ def expand(problem: Problem, point: Floats, sums: messages.Effects) -> Expansion
     weighted = hazard[:, None] * sums.risk_sum[places]
     objective = sums.value + float(events @ logs)
     gradient = np.concatenate([sums.event_sum - weighted.sum(axis=0), events - expected])
-    information = -sums.bends[np.ix_(free, free)]
+    information = -matrix_of(sums.bends)[np.ix_(free, free)]
     information[:d, :d] += sums.products
     information[:d, d:] += weighted.T
     information[d:, :d] += weighted
@@ -307,7 +307,7 @@ def _change_variance(
     """Return the state with the next gaussian variance: a secant step, or that of the equation itself at first."""
     free = np.concatenate([np.arange(problem.n_columns), problem.n_columns + problem.places])
     inverse = np.linalg.inv(expansion.information)
-    trace = sums.uncertainty + float(np.sum(inverse * sums.moves[np.ix_(free, free)]))
+    trace = sums.uncertainty + float(np.sum(inverse * matrix_of(sums.moves)[np.ix_(free, free)]))
     solved = (sums.squared_effect + trace) / sums.n_sites
     variance, residual = reached.variance, solved - reached.variance
     following = solved

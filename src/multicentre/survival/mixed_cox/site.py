@@ -23,13 +23,14 @@ from multicentre.survival.mixed_cox.maths import (
     DISTRIBUTIONS,
     Distribution,
     SiteEffect,
+    pairs_of,
     reference_effect,
     site_effect,
 )
 
 Floats = NDArray[np.float64]
-# Largest number of times: a site returns a matrix with as many rows and columns, and 2048 squared numbers are 32 MiB.
-MOST_TIMES = 2048
+# Largest number of times: a site returns a number per pair of times in each round, and 1024 times are 4 MiB.
+MOST_TIMES = 1024
 
 
 class MixedCoxSite(CoxSite):
@@ -38,7 +39,8 @@ class MixedCoxSite(CoxSite):
     method: ClassVar[str] = "fed-mixed-cox"
     lengths: ClassVar[Lengths] = {
         "w": "columns and times",
-        "g": "columns and times with gaussian effects, otherwise 0",
+        "u": "pairs of columns and times",
+        "g": "pairs of columns and times with gaussian effects, otherwise 0",
     }
 
     @step(releases=messages.Effects, when="every round", summed=True)
@@ -100,12 +102,12 @@ class MixedCoxSite(CoxSite):
         effect = self._effect(request, n_events, float(hazards.sum()))
         risk, risk_sum = shared.at_risk(theta), shared.sums(theta, "breslow").risk
         slopes = np.concatenate([request.increments @ risk_sum, request.increments * risk])
-        outer = np.outer(slopes, slopes)
+        pairs = pairs_of(slopes)
         is_finite = np.isfinite(effect.effect)
         # An effect of -inf has weight 0, and its site does not count.
         log_effect = effect.effect if is_finite else 0.0
         uncertainty = 1.0 / effect.precision if is_finite and np.isfinite(effect.precision) else 0.0
-        moves = np.square(effect.weight * uncertainty) * outer
+        moves = np.square(effect.weight * uncertainty) * pairs
         slope, bend, cross = effect.by_variance
         return {
             "n_patients": float(len(self.data)),
@@ -120,8 +122,8 @@ class MixedCoxSite(CoxSite):
             "risk": effect.weight * risk,
             "risk_sum": effect.weight * risk_sum,
             "products": weighted_products(shared.rows, effect.weight * hazards),
-            "bends": effect.bend * outer,
-            "moves": moves if request.distribution == "gaussian" else np.zeros((0, 0)),
+            "bends": effect.bend * pairs,
+            "moves": moves if request.distribution == "gaussian" else np.zeros(0),
             "variance_slope": slope,
             "variance_bend": bend,
             "variance_cross": cross * slopes,
