@@ -123,7 +123,15 @@ def make_design(
                 product.append(variants[key])
             products.append(product)
     offset = None if formula.offset is None else _built(formula.offset, described, {})
-    return Design.of(built, products, offset, passed).check()
+    design = Design.of(built, products, offset, passed)
+    names = design.column_names
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigurationError(
+            f"terms of a formula must give different columns; several give {', '.join(repeated[:5])}",
+            where="formula",
+            hint="Write each column or category in the same way in all terms.",
+        )
+    return design.check()
 
 
 def _coded(factor: BuiltFactor, *, reduced: bool) -> BuiltFactor:

@@ -298,7 +298,11 @@ def level_values(factor: BuiltFactor, table: Table, fixed: tuple[str, str] = (""
         values = np.column_stack(present)
     else:
         column = table.X[:, [_place(factor.source, table)]]
-        values = np.where(np.isnan(column), np.nan, column == np.array([float(level) for level in factor.levels]))
+        try:
+            numbers = np.array([float(level) for level in factor.levels])
+        except ValueError:
+            raise MessageError("levels of a column of numbers must be numbers; got texts", where="formula") from None
+        values = np.where(np.isnan(column), np.nan, column == numbers)
     if (np.nansum(values, axis=1) < 1.0 - np.isnan(values).any(axis=1)).any():
         raise DataError(
             f"every value of {factor.source} must be one of its levels in the formula; some are not",

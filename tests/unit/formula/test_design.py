@@ -112,3 +112,9 @@ def message(**changed):
 def test_a_design_that_is_not_of_the_list_is_refused(design):
     with pytest.raises(MessageError):
         design.check()
+
+
+def test_levels_of_numbers_that_are_texts_are_refused():
+    design = make_design(parse_formula("C(dose, levels=[1, 2])"), TABLE)
+    with pytest.raises(MessageError, match="must be numbers; got texts"):
+        build_columns(replace(design, category_levels=("low", "high")), TABLE)

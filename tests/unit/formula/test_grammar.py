@@ -121,6 +121,7 @@ def test_columns_of_a_design(formula, columns):
         ("ns(age, knots=[3, 1], boundary=[0, 9])", ConfigurationError, "increasing knots"),
         ("bs(age, degree=7, knots=[3], boundary=[0, 9])", ConfigurationError, "bs must have"),
         ("ns(age, df=4)", ConfigurationError, "must be stated without sites"),
+        ("stage + C(stage)", ConfigurationError, "several give stage=II"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(formula, error, message):
