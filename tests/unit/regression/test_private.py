@@ -63,6 +63,7 @@ def test_a_noisy_fit_is_marked_and_its_errors_include_the_noise(family, secure):
     assert "Differentially private (epsilon 3, delta 1e-05)" in text
     assert "standard errors include the noise" in text
     assert "deviance" not in text
+    assert model.answer().endswith("noisy, for epsilon 3.")
     assert np.isnan([model.deviance_, model.aic_, model.log_likelihood_]).all()
     assert set(model.tests_) == {"wald"}
     assert model.privacy_.epsilon == pytest.approx(3.0, rel=1e-6)

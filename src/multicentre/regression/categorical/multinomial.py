@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.regression.categorical.results import CategoricalRegression, Kind, Name
+from multicentre.regression.categorical.estimator import CategoricalRegression
+from multicentre.regression.categorical.results import Kind, Name
 from multicentre.regression.results import INTERCEPT
 from multicentre.regression.site import RegressionMissing
 

@@ -13,8 +13,9 @@ from multicentre.core.session import Session
 from multicentre.estimator.parameters import OneOf, ParameterRanges
 from multicentre.estimator.presentation import p_text
 from multicentre.regression.categorical import rounds
+from multicentre.regression.categorical.estimator import CategoricalRegression
 from multicentre.regression.categorical.maths import OrdinalLink
-from multicentre.regression.categorical.results import CategoricalRegression, Kind, Name
+from multicentre.regression.categorical.results import Kind, Name
 from multicentre.regression.categorical.rounds import Agreed, Fit
 from multicentre.regression.maths import TestResult, chi_square_test
 from multicentre.regression.site import RegressionMissing

@@ -200,6 +200,11 @@ class HasPrivacy(RegressionResults):
             return super().missing_line_
         return "Incomplete records were left out; their number is not released."
 
+    def answer(self) -> str:
+        """Return the effect of the first covariate, with its interval and p-value, and the noise in it."""
+        answer = super().answer()
+        return answer if self.epsilon is None else f"{answer[:-1]}; noisy, for epsilon {self.epsilon:g}."
+
     def _remarks(self) -> str:
         remarks = super()._remarks()
         if self.epsilon is None:

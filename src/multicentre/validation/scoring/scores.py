@@ -73,7 +73,7 @@ EVALUATORS: dict[str, str] = {
     "multicentre.phenotyping.outcome.fitted:OutcomeModel": f"{_HOME}.outcomes:OUTCOMES",
     "multicentre.multiview.ppca.fitted:MvPPCAModel": f"{_HOME}.views:LAWS",
     "multicentre.phenotyping.fitted.model:PhenotypeModel": f"{_HOME}.events:EVENTS",
-    "multicentre.regression.categorical.results:CategoricalRegression": f"{_HOME}.tables:CLASSES",
+    "multicentre.regression.categorical.results:CategoricalResults": f"{_HOME}.tables:CLASSES",
 }
 
 

@@ -19,7 +19,7 @@ from multicentre.data.missing.values import MissingValues
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, SchemaMismatch
 from multicentre.regression.categorical.model import CategoricalModel
-from multicentre.regression.categorical.results import CategoricalRegression
+from multicentre.regression.categorical.results import CategoricalResults
 from multicentre.regression.formula import FittedDesign, HasFormula
 from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.mixed.results import MixedResults
@@ -248,7 +248,7 @@ def table_model(model: Any) -> Message:
             return ScoredLinearModel(**fields)
         fields |= {name: getattr(design, name) for name in FittedDesign.declarations()}
         return ScoredFormulaModel(**fields | {"complete": tuple(design.used) if linear.complete else ()})
-    if isinstance(model, CategoricalRegression):
+    if isinstance(model, CategoricalResults):
         check_is_fitted(model, "model_")
         fields = {name: getattr(model.model_, name) for name in CategoricalModel.declarations()}
         return ScoredCategoricalModel(**fields)

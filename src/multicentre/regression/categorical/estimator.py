@@ -1,0 +1,138 @@
+"""Fits of multinomial and ordinal regression."""
+
+from __future__ import annotations
+
+import warnings
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from multicentre.core.session import Session
+from multicentre.core.steps import SitePart
+from multicentre.data.missing.values import GAP_STEPS
+from multicentre.errors import SeparationWarning
+from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
+from multicentre.regression.categorical import messages, rounds
+from multicentre.regression.categorical.maths import link_of, score_statistic
+from multicentre.regression.categorical.model import CategoricalModel, to_units
+from multicentre.regression.categorical.results import CategoricalResults
+from multicentre.regression.categorical.rounds import Agreed, Fit
+from multicentre.regression.categorical.site import CategoricalSite
+from multicentre.regression.estimator import MASKED_TOL
+from multicentre.regression.maths import chi_square_test
+from multicentre.regression.rounds import Plan
+from multicentre.regression.site import RegressionMissing
+
+Floats = NDArray[np.float64]
+
+
+class CategoricalRegression(CategoricalResults):
+    """Multinomial or ordinal regression."""
+
+    site_part: ClassVar[type[SitePart]] = CategoricalSite
+    parameter_ranges: ClassVar[ParameterRanges] = {
+        "alpha": Real(0),
+        "missing": OneOf("complete", "indicator", "mean"),
+        "confidence_level": Real(0.5, 1, open="high"),
+        "max_iter": Integer(1),
+        "tol": Real(0),
+    }
+    alpha: float
+    missing: RegressionMissing
+    max_iter: int
+    tol: float
+
+    def planned_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
+        steps = {"describe", "sum_classes", "sum_products", "sum_derivatives"} | GAP_STEPS
+        return frozenset(steps | ({"sum_unequal_slopes"} if self.kind == "ordinal" else set()))
+
+    def _fit(self, session: Session) -> None:
+        model = messages.Model(self.kind, self._link)
+        agreed, self.missing_values_ = rounds.agree(session, model, self.missing, independent=not self.alpha)
+        masked = session.protection == "masked"
+        tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
+        fit = rounds.fit_model(session, agreed, Plan(float(self.alpha), int(self.max_iter), tol, masked))
+        self._set_fit(agreed, fit)
+        self._set_tests(session, agreed, fit)
+        self._warn_of_fit(agreed, fit)
+
+    def _set_fit(self, agreed: Agreed, fit: Fit) -> None:
+        gaps, k = self.missing_values_, len(agreed.classes) - 1
+        marked = gaps.incomplete_columns if gaps.indicators else ()
+        columns = agreed.columns[: len(agreed.columns) - len(marked)]
+        complete = agreed.columns if gaps.missing == "complete" else ()
+        empty = CategoricalModel(
+            self.kind,
+            self._link,
+            columns,
+            marked,
+            agreed.columns,
+            agreed.classes,
+            agreed.levels,
+            np.zeros(k),
+            np.zeros((k if self.kind == "multinomial" else 1, len(agreed.columns))),
+            agreed.centre.centre,
+            complete=complete,
+        )
+        matrix = to_units(empty, agreed.spread)
+        self.model_ = with_parameters(empty, matrix @ fit.parameters)
+        self.spread_, q = agreed.spread, len(fit.parameters)
+        covariance = np.full((q, q), np.nan)
+        if fit.converged and not self.alpha:
+            covariance = np.linalg.inv(fit.ascent.information)
+        self.covariance_ = matrix @ covariance @ matrix.T
+        self.n_patients_ = round(agreed.totals.n_patients)
+        self.class_counts_ = agreed.totals.counts
+        self.log_likelihood_ = float(fit.ascent.log_likelihood)
+        self.null_log_likelihood_ = agreed.moments.null_log_likelihood
+        self.aic_ = 2.0 * q - 2.0 * self.log_likelihood_
+        self.bic_ = float(np.log(agreed.totals.n_patients)) * q - 2.0 * self.log_likelihood_
+        self.converged_, self.history_ = fit.converged, fit.history
+
+    def _set_tests(self, session: Session, agreed: Agreed, fit: Fit) -> None:
+        self.tests_ = {}
+        slopes = ~agreed.free_of_penalty
+        if np.isnan(self.covariance_).any() or not slopes.any():
+            return
+        values, block = self.model_.parameters[slopes], self.covariance_[np.ix_(slopes, slopes)]
+        n_slopes = int(slopes.sum())
+        link = link_of(self._link) if self.kind == "ordinal" else None
+        gain = 2.0 * (self.log_likelihood_ - self.null_log_likelihood_)
+        self.tests_ = {
+            "wald": chi_square_test(float(values @ np.linalg.solve(block, values)), n_slopes),
+            "likelihood_ratio": chi_square_test(gain, n_slopes),
+            "score": chi_square_test(score_statistic(link, agreed.moments), n_slopes),
+        }
+
+    def _warn_of_fit(self, agreed: Agreed, fit: Fit) -> None:
+        if fit.diverging.any():
+            names = [name for name, moves in zip(agreed.names(), fit.diverging.tolist(), strict=True) if moves]
+            warnings.warn(
+                f"{', '.join(names[:6])}: the likelihood may rise without bound as the coefficient grows, because "
+                "covariates separate the outcomes. The fit has no standard errors. A penalty (alpha=1.0) keeps "
+                "coefficients finite.",
+                SeparationWarning,
+                stacklevel=4,
+            )
+        elif not fit.converged:
+            warnings.warn(
+                f"the rounds ended at max_iter={self.max_iter} before the coefficients converged. The fit has no "
+                "standard errors.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+
+def with_parameters(model: CategoricalModel, parameters: Floats) -> CategoricalModel:
+    """Return a model with other parameters, in the order of the rounds."""
+    fields = {name: getattr(model, name) for name in CategoricalModel.declarations()}
+    k, d = len(model.intercepts), model.slopes.shape[1]
+    if model.kind == "multinomial":
+        table = parameters.reshape(k, d + 1)
+        fields |= {"intercepts": table[:, 0].copy(), "slopes": table[:, 1:].copy()}
+    else:
+        fields |= {"intercepts": parameters[:k].copy(), "slopes": parameters[None, k:].copy()}
+    return CategoricalModel(**fields)
