@@ -371,6 +371,7 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             self.log_likelihood_ = float(
                 log_likelihood(self._family, self.deviance_, agreed.totals.constant, size, self.dispersion_)
             )
+        if not self.alpha:  # a penalised fit has fewer effective parameters than coefficients
             self.aic_ = 2.0 * n_coefficients - 2.0 * self.log_likelihood_
             self.bic_ = float(np.log(size)) * n_coefficients - 2.0 * self.log_likelihood_
 

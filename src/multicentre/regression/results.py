@@ -91,7 +91,8 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
     log_likelihood_ : float
         Log-likelihood without the penalty; NaN with probability weights.
     aic_, bic_ : float
-        Akaike's and Schwarz's criterion. The dispersion of gaussian outcomes is not counted as a parameter.
+        Akaike's and Schwarz's criterion. The dispersion of gaussian outcomes is not counted as a parameter. NaN with
+        ``alpha`` above 0 and with probability weights.
     tests_ : dict of str to TestResult
         Tests of the hypothesis that all coefficients except the intercept are 0: "wald", and with model-based errors
         "likelihood_ratio" and, without an offset and effects of sites, "score". Empty with ``alpha`` above 0.

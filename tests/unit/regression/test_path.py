@@ -87,8 +87,9 @@ def test_parameters_out_of_range_are_refused(options):
         FedGLMCV(**options).fit(federate(data_of(classes=False)))
 
 
-def test_there_are_no_intervals_and_no_sites_to_combine():
+def test_there_are_no_intervals_no_criteria_and_no_sites_to_combine():
     model = FedGLMCV(alphas=3, cv=2).fit(federate(data_of(classes=False)))
+    assert np.isnan([model.aic_, model.bic_]).all()
     with pytest.raises(DataError, match="must have standard errors"):
         model.predict_interval(data_of(classes=False))
     with pytest.raises(ConfigurationError, match="without a penalty"):
