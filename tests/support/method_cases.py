@@ -497,7 +497,7 @@ CASES = {
         masked_error=1e-5,  # variances of about 100
         policy=EXACT,
     ),
-    "fed-glmm": Case(
+    "fed-glmm, classes": Case(
         lambda: mc.regression.FedGLMM(missing="indicator"),
         lambda: split_numbers("class"),
         mixed_numbers,
@@ -529,7 +529,7 @@ CASES = {
         masked_error=0.0,
         policy=EXACT,
     ),
-    "fed-mixed-cox": Case(
+    "fed-mixed-cox, gamma": Case(
         lambda: mc.survival.FedMixedCox(n_times=12),
         timed_sites,
         lambda fit: {**regression_numbers(fit), "variance": np.array([fit.variance_])},
