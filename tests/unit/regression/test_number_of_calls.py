@@ -31,10 +31,15 @@ def test_a_logistic_fit_takes_at_most_eight_calls(seed):
     assert sum(federation.traffic.calls.values()) <= 8
 
 
-def test_masked_the_agreement_on_keys_adds_two():
-    federation = federate(patients(0), secure=True)
-    mc.regression.FedLogisticRegression().fit(federation)
+@pytest.mark.parametrize("seed", range(6))
+def test_masked_the_agreement_on_keys_adds_two(seed):
+    data = patients(seed)
+    federation = federate(data, secure=True)
+    model = mc.regression.FedLogisticRegression().fit(federation)
     assert sum(federation.traffic.calls.values()) <= 10
+    expected = mc.regression.FedGLM("binomial", tol=1e-12).fit(federate(data))
+    assert model.coef_ == pytest.approx(expected.coef_, rel=1e-6)
+    assert model.standard_errors_ == pytest.approx(expected.standard_errors_, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -49,6 +49,7 @@ from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, dependent_
 from multicentre.regression.messages import Described
 from multicentre.regression.rounds import (
     LARGEST_START,
+    MASKED_ERROR,
     MOST_STORED,
     NO_GAIN,
     NOISE,
@@ -264,4 +265,5 @@ def _look_ahead(reached: messages.Ascent, plan: Plan) -> messages.Ascent | None:
     if plan.alpha or reached.share < 1.0 or float(np.abs(reached.step).max()) > SHORT_STEP:
         return None
     ahead = extrapolate_information(reached.information, reached.step, reached.steps, reached.changes)
-    return replace(reached, information=ahead.information) if ahead.error < SAFE_SHARE * plan.tol else None
+    allowed = SAFE_SHARE * (MASKED_ERROR if plan.masked else plan.tol)
+    return replace(reached, information=ahead.information) if ahead.error < allowed else None
