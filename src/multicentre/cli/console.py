@@ -95,7 +95,14 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
 @contextmanager
 def _warnings_as_notes() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: notify(f"Note: {message}")
+        printed: set[str] = set()
+
+        def show_once(message: Warning | str, *_: object, **__: object) -> None:
+            if str(message) not in printed:
+                printed.add(str(message))
+                notify(f"Note: {message}")
+
+        warnings.showwarning = show_once
         yield
 
 

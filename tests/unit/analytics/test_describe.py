@@ -53,13 +53,38 @@ def test_means_and_deviations_are_those_of_the_pooled_patients(fit):
         assert numbers.loc[group, "sd"] == pytest.approx(rows["age"].std(), rel=1e-9)
 
 
-def test_quartiles_are_between_neighbouring_patients(fit):
+def test_quartiles_are_those_of_numpy_within_the_digits_of_the_search(fit):
     table, numbers = frame(), fit.numbers().set_index("group")
     for group, rows in {"overall": table, **dict(iter(table.groupby("arm")))}.items():
-        ages = np.sort(rows["age"].dropna().to_numpy())
-        for name, share in (("q1", 0.25), ("median", 0.5), ("q3", 0.75)):
-            rank = int(np.searchsorted(ages, numbers.loc[group, name]))
-            assert abs(rank - share * len(ages)) <= 1 + 0.01 * len(ages) / 4
+        quartiles = np.quantile(rows["age"].dropna(), [0.25, 0.5, 0.75])
+        np.testing.assert_allclose(numbers.loc[group, ["q1", "median", "q3"]].astype(float), quartiles, rtol=1 / 4096)
+
+
+@pytest.mark.parametrize("step", [1.0, 0.5, 0.1])
+@pytest.mark.parametrize("n_sites", [1, 3])
+def test_quartiles_of_values_on_a_step_are_exact(step, n_sites):
+    rng = np.random.default_rng(0)
+    values = np.column_stack(
+        [np.rint(rng.gamma(2.0, 2.0, 302) / step) * step, -np.rint(rng.normal(60, 9, 302)), np.zeros(302)]
+    )
+    values[:13, 0] = np.nan
+    data = mc.data.TableData(values, rng.integers(0, 2, 302), columns=["score", "loss", "nothing"])
+    sites = {f"site-{place}": data.take(np.arange(place, 302, n_sites)) for place in range(n_sites)}
+    with mc.Federation.in_process(sites, policy=mc.Policy(min_patients=0)) as federation:
+        model = Describe(by="outcome").fit(federation)
+    assert model.quartiles_exact_.all()
+    for group, rows in {"overall": np.arange(302), "0": np.flatnonzero(data.y == 0)}.items():
+        of_group = model.numbers().set_index(["group", "variable"]).loc[group]
+        for place, name in enumerate(data.columns):
+            quartiles = np.nanquantile(values[rows, place], [0.25, 0.5, 0.75])
+            np.testing.assert_allclose(of_group.loc[name, ["q1", "median", "q3"]].astype(float), quartiles, atol=1e-12)
+
+
+def test_quartiles_of_few_patients_are_not_searched():
+    data = mc.data.TableData(np.arange(300.0)[:, None], (np.arange(300) < 9).astype(int), columns=["age"])
+    model = Describe(by="outcome", min_cell=1).fit(federate(data))
+    assert np.isnan(model.quartiles_[2]).all()
+    assert np.isfinite(model.quartiles_[:2]).all()
 
 
 def test_counts_shares_and_tests_are_those_of_pandas_and_scipy(fit):

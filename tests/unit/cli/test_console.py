@@ -1,10 +1,12 @@
 """Progress and text tables."""
 
 import io
+import warnings
 
 from rich.console import Console
 from rich.progress import Progress
 
+from multicentre.cli.console import handle_errors
 from multicentre.cli.progress import Bars, Lines
 from multicentre.cli.summary import describe_comparison, describe_left_out, describe_releases
 
@@ -83,3 +85,15 @@ def test_records_are_shown_where_a_site_cannot_count_patients():
     lines = describe_releases(told[1:]).splitlines()
     assert "fewest patients" in lines[1]
     assert lines[-1].split()[-2] == "12"
+
+
+def test_a_warning_of_many_fits_is_one_note(capsys):
+    @handle_errors
+    def fit():
+        for patients in (4, 4, 5, 4):
+            warnings.warn(f"{patients} patients left out", UserWarning, stacklevel=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        fit()
+    assert capsys.readouterr().err.splitlines() == ["Note: 4 patients left out", "Note: 5 patients left out"]

@@ -15,22 +15,23 @@ The fit consists of:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.analytics.describe.bins import QUARTILE_RANGE, choose_grid
+from multicentre.analytics.describe.bins import QUARTILE_RANGE, STEPS, choose_grid
 from multicentre.analytics.describe.histograms import Histograms
-from multicentre.analytics.describe.maths import correlations, means
+from multicentre.analytics.describe.maths import FEWEST_OF_QUARTILES, correlations, means
 from multicentre.analytics.describe.messages import (
     BinEdges,
     Counts,
     Described,
     Groups,
     Means,
+    OffStep,
     Products,
     RankScores,
     Squares,
@@ -38,7 +39,7 @@ from multicentre.analytics.describe.messages import (
 )
 from multicentre.analytics.describe.results import DescribeResults
 from multicentre.analytics.describe.site import OUTCOME, DescribeSite
-from multicentre.core.messages import Message, Nothing, array
+from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.categories import families
@@ -46,7 +47,7 @@ from multicentre.data.schema import agree_tables
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes, saved_message
-from multicentre.statistics.quantiles import find_thresholds
+from multicentre.statistics.quantiles import find_quantiles
 
 Floats = NDArray[np.float64]
 # Binary digits of a value that the search for quartiles distinguishes, and those that one call adds.
@@ -56,17 +57,14 @@ FEWEST_PAIRS = 3
 _NAME = (None, Where("the name of a variable", lambda value: isinstance(value, str) and bool(value)))
 
 
-@dataclass(frozen=True)
-class Quartiles(Message):
-    """Quartiles of numeric variables."""
-
-    values: Floats = array("quartiles by group (all patients first), variable and quarter", ("h", "d", 3), finite=False)
+# Shares of the patients below the quartiles.
+QUARTERS = np.array([0.25, 0.5, 0.75])
 
 
 class Describe(DescribeResults):
     """Table 1: counts, means and quartiles of all patients and of groups, and how the groups differ.
 
-    Sites hold ``TableData``. The outcome is a variable named "outcome".
+    Sites hold ``TableData``. The outcome is a variable with the name of its column, or "outcome" if it is unnamed.
 
     Parameters
     ----------
@@ -76,8 +74,9 @@ class Describe(DescribeResults):
     categorical : sequence of str, default ()
         Columns of zeros and ones that are counted instead of averaged.
     quartiles : bool, default True
-        Search for medians and quartiles, which takes up to three more calls. They are within a hundredth of a quarter
-        of the patients, and within a 4096th of the value if a policy has a minimum of patients.
+        Search for medians and quartiles, which takes four more calls. They are those of ``numpy.quantile`` on the
+        pooled patients: exactly if the values are multiples of a step (whole numbers, tenths, ...) that is not too fine
+        for their size, and within a 4096th of the value otherwise, as ``quartiles_exact_`` states.
     histograms : bool, default False
         Count patients in up to 256 bins of each numeric variable by group, for histograms and rank tests, which takes
         two calls. The coordinator receives counts of all sites by bin.
@@ -135,7 +134,9 @@ class Describe(DescribeResults):
         "counts_": saved_message(Counts),
         "squares_": saved_message(Squares),
         "histograms_": saved_message(Histograms),
+        "off_steps_": PLAIN,
         "quartiles_": PLAIN,
+        "quartiles_exact_": PLAIN,
         "correlations_": PLAIN,
         "rank_correlations_": PLAIN,
     }
@@ -162,20 +163,20 @@ class Describe(DescribeResults):
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         steps = {"describe", "count_groups", "sum_squares", "describe_site", "check_quality"}
         steps |= {"count_below"} if self.quartiles else set()
-        steps |= {"find_steps", "count_bins"} if self.histograms else set()
+        steps |= {"find_steps"} if self.quartiles or self.histograms else set()
+        steps |= {"count_bins"} if self.histograms else set()
         steps |= {"sum_products"} if self.correlations else set()
         return frozenset(steps | {"sum_rank_products"} if self.correlations and self.histograms else steps)
 
     def _fit(self, session: Session) -> None:
-        described = session.once(
-            "described", Described, lambda: agree_tables(session.ask(DescribeSite.describe, Nothing()))
-        )
+        described = session.once("described", Described, lambda: _agreed(session.ask(DescribeSite.describe, Nothing())))
         self.groups_ = groups = self._plan(described)
         self.counts_ = counts = session.once("counts", Counts, lambda: session.sum(DescribeSite.count_groups, groups))
         mean = np.nan_to_num(means(counts.present.astype(np.float64), counts.total))
         request = Means(**self._fields(), mean=mean)
         self.squares_ = session.once("squares", Squares, lambda: session.sum(DescribeSite.sum_squares, request))
-        self.quartiles_ = session.once("quartiles", Quartiles, lambda: self._search(session)).values
+        self.off_steps_ = self._find_steps(session)
+        self.quartiles_, self.quartiles_exact_ = self._search(session)
         self.histograms_ = Histograms.none()
         if self.histograms and groups.numbers:
             self.histograms_ = session.once("histograms", Histograms, lambda: self._count(session))
@@ -192,14 +193,13 @@ class Describe(DescribeResults):
 
     def _count(self, session: Session) -> Histograms:
         """Agree on bins and count the patients of all sites in them."""
-        off_step = session.sum(DescribeSite.find_steps, self.groups_).sites > 0
         moments = self._table().moments
         quarters = self.quartiles_[0]
         centre = np.where(np.isfinite(quarters[:, 1]), quarters[:, 1], moments.mean[0])
         deviation = np.nan_to_num(moments.deviation[0])
         spread = (quarters[:, 2] - quarters[:, 0]) / QUARTILE_RANGE
         spread = np.where(np.nan_to_num(spread) > 0, spread, deviation)
-        grid = choose_grid(centre, spread, deviation, off_step)
+        grid = choose_grid(centre, spread, deviation, self.off_steps_)
         edges = BinEdges(**self._fields(), low=grid.low, width=grid.width)
         counts = session.sum(DescribeSite.count_bins, edges).counts
         return Histograms(counts, grid.low, grid.width, grid.step, np.nan_to_num(centre), spread)
@@ -235,34 +235,55 @@ class Describe(DescribeResults):
             )
         levels += [f"{name}={level}" for name in self.categorical for level in ("0", "1")]
         numbers = [name for name in described.columns if "=" not in name and name not in self.categorical]
+        outcome = next(iter(described.outcome), OUTCOME)
         if described.classes:
-            levels += [f"{OUTCOME}={level}" for level in described.classes]
-        elif OUTCOME not in numbers:
-            numbers.append(OUTCOME)
-        group_levels = tuple(name.partition("=")[2] for name in levels if name.partition("=")[0] == self.by)
+            levels += [f"{outcome}={level}" for level in described.classes]
+        elif outcome not in numbers:
+            numbers.append(outcome)
+        by = outcome if self.by == OUTCOME and OUTCOME not in described.columns else self.by
+        group_levels = tuple(name.partition("=")[2] for name in levels if name.partition("=")[0] == by)
         if self.by and not group_levels:
             raise ConfigurationError(
                 f"by must name a category, a column of categorical, or the outcome if it is a class; got {self.by!r}",
                 where="by",
                 hint=f"Categories are {', '.join(families(levels)) or 'none'}.",
             )
-        other_levels = tuple(name for name in levels if name.partition("=")[0] != self.by)
-        return Groups(self.by or "", group_levels, tuple(numbers), other_levels)
+        other_levels = tuple(name for name in levels if name.partition("=")[0] != by)
+        return Groups(by or "", group_levels, tuple(numbers), other_levels)
 
-    def _search(self, session: Session) -> Quartiles:
+    def _find_steps(self, session: Session) -> NDArray[np.bool_]:
+        """Return whether some value of a variable is not a multiple of a step, shape (d, len(STEPS))."""
+        if not (self.quartiles or self.histograms) or not self.groups_.numbers:
+            return np.ones((len(self.groups_.numbers), len(STEPS)), dtype=np.bool_)
+        off = session.once("steps", OffStep, lambda: session.sum(DescribeSite.find_steps, self.groups_))
+        return np.asarray(off.sites > 0, dtype=np.bool_)
+
+    def _search(self, session: Session) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return quartiles by group (all patients first), variable and quarter, and whether they are exact."""
         n_groups, d = max(len(self.groups_.group_levels), 1), len(self.groups_.numbers)
-        values = np.full((n_groups + 1, d, 3), np.nan)
+        shape = (n_groups + 1, d, len(QUARTERS))
         if not self.quartiles or not d:
-            return Quartiles(values)
-        thresholds = find_thresholds(
+            return np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_)
+        quantiles = find_quantiles(
             session,
             DescribeSite,
             n_columns=(n_groups + 1) * d,
-            n_parts=4,
+            shares=QUARTERS,
             bits=DIGITS_PER_CALL,
             finest=QUARTILE_DIGITS,
+            fewest=max(int(self.min_cell), FEWEST_OF_QUARTILES),
+            name="quartiles",
         )
-        flat = values.reshape(-1, 3)
-        for place, quarters in enumerate(thresholds):
-            flat[place, : len(quarters)] = quarters
-        return Quartiles(flat.reshape(values.shape))
+        coarsest = [
+            next((step for step, is_off in zip(STEPS, row, strict=True) if not is_off), 0.0)
+            for row in self.off_steps_.tolist()
+        ]
+        values, is_exact = quantiles.values(np.tile(np.array(coarsest), n_groups + 1))
+        return values.reshape(shape), is_exact.reshape(shape)
+
+
+def _agreed(answers: Mapping[str, Described]) -> Described:
+    """Return the description that all sites share; the outcome is unnamed if they name it differently."""
+    agreed = agree_tables(answers)
+    names = {answer.outcome for answer in answers.values()}
+    return agreed if len(names) == 1 else replace(agreed, outcome=())

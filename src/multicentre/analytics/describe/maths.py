@@ -14,6 +14,8 @@ Integers = NDArray[np.int64]
 NO_VARIANCE = 1e-9
 # Smallest expected count for which the chi-square distribution is a fair approximation (Cochran 1954).
 FEWEST_EXPECTED = 5.0
+# Quartiles of fewer patients are nearly the values of single patients.
+FEWEST_OF_QUARTILES = 10
 
 
 def means(present: Floats, totals: Floats) -> Floats:

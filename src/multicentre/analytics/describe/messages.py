@@ -23,6 +23,7 @@ class Described(Release):
     columns: tuple[str, ...] = texts("names of the columns", public=True)
     classes: tuple[str, ...] = texts("classes of the outcome; none for a number", public=True)
     levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", public=True, default=())
+    outcome: tuple[str, ...] = texts("name of the outcome; none if it is unnamed", public=True, default=())
 
 
 @dataclass(frozen=True)

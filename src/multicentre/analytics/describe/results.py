@@ -51,7 +51,11 @@ class DescribeResults(FederatedEstimator):
         Sums of squared differences from the means.
     quartiles_ : array of shape (G + 1, d, 3)
         Quartiles of the d numeric variables, for all patients and for each of G groups; NaN with ``quartiles=False``
-        and without patients.
+        and for fewer than ten patients.
+    quartiles_exact_ : array of bool of shape (G + 1, d, 3)
+        Whether a quartile is that of the pooled patients exactly; otherwise it is within a 4096th of the value.
+    off_steps_ : array of bool of shape (d, 9)
+        Whether some value is not a multiple of a step: 100, 10, 5, 1, 0.5, 0.1, 0.05, 0.01, 0.001.
     histograms_ : Histograms
         Counts in fine bins; empty with ``histograms=False``. Not for publication, as `counts_`.
     correlations_ : array of shape (d, d)
@@ -65,6 +69,8 @@ class DescribeResults(FederatedEstimator):
     counts_: Counts
     squares_: Squares
     quartiles_: Floats
+    quartiles_exact_: NDArray[np.bool_]
+    off_steps_: NDArray[np.bool_]
     histograms_: Histograms
     correlations_: Floats
     rank_correlations_: Floats
@@ -423,9 +429,16 @@ class DescribeResults(FederatedEstimator):
                 notes.append("†: an expected count is below 5.")
             if any("‡" in cell for cell in cells):
                 notes.append("‡: some patients with different values have the same rank.")
+        rounded = [name for column, name in enumerate(self.groups_.numbers) if self._has_rounded_quartiles(column)]
+        if rounded:
+            notes.append(f"Quartiles within a 4096th of the value: {', '.join(rounded)}.")
         if least > 1:
             notes.append(f"Counts below {least} (<{least}), and counts from which they would follow (-), are left out.")
         return [*notes, f"{n_without} patients have no group; overall contains them."] if n_without else notes
+
+    def _has_rounded_quartiles(self, column: int) -> bool:
+        is_finite = np.isfinite(self.quartiles_[:, column])
+        return bool((is_finite & ~self.quartiles_exact_[:, column]).any())
 
     def _ask_sites(self) -> Answers[SiteSummary]:
         check_is_fitted(self, "quartiles_")

@@ -64,7 +64,8 @@ class DescribeSite(CountingPart):
     def describe(self, request: Nothing) -> Described:
         """Return the names of columns, levels and classes, which must agree over sites."""
         data = self.data
-        return Described(data.columns, data.classes, levels=data.levels, patients=len(data))
+        outcome = (data.outcome_name,) if data.outcome_name else ()
+        return Described(data.columns, data.classes, levels=data.levels, outcome=outcome, patients=len(data))
 
     @step(releases=Counts, when="once", summed=True)
     def count_groups(self, request: Groups) -> Counts:
@@ -228,13 +229,16 @@ class DescribeSite(CountingPart):
     def _numbers(self) -> Floats:
         """Numeric variables, shape (n, d)."""
         data, names = self.data, self._groups.numbers
-        columns = [data.y if name == OUTCOME and name not in data.columns else self._column(name) for name in names]
+        columns = [data.y if self._is_outcome(name) else self._column(name) for name in names]
         return np.column_stack([np.zeros((len(data), 0)), *columns]).astype(np.float64)
 
     @cached_property
     def _levels(self) -> Floats:
         """Levels of all categories, shape (n, l); NaN where missing."""
         return np.column_stack([np.zeros((len(self.data), 0)), *map(self._level, self._groups.levels)])
+
+    def _is_outcome(self, name: str) -> bool:
+        return name in (OUTCOME, self.data.outcome_name) and name not in self.data.columns
 
     def _column(self, name: str) -> Floats:
         if name not in self.data.columns:
@@ -254,7 +258,7 @@ class DescribeSite(CountingPart):
             if values is None:
                 raise SchemaMismatch(f"the level {name} must be declared at the site; it is not", where="levels")
             return np.asarray(values, dtype=np.float64)
-        if variable == OUTCOME and data.classes and variable not in data.columns:
+        if data.classes and self._is_outcome(variable):
             return np.asarray(data.y == data.classes.index(level), dtype=np.float64)
         values = self._column(variable)
         other = ~np.isin(values[~np.isnan(values)], (0.0, 1.0))

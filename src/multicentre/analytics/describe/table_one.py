@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from multicentre.analytics.describe.histograms import Histograms
 from multicentre.analytics.describe.maths import (
+    FEWEST_OF_QUARTILES,
     chi_square_test,
     difference_of_means,
     difference_of_shares,
@@ -245,7 +246,7 @@ class TableOne:
         """Return whether all patients, and each group, have enough numbers for quartiles, shape (G + 1,)."""
         present = self.moments.present[: len(self.names) + 1, column]
         hidden = np.append(False, self.hidden) if self.names else self.hidden
-        return (present >= max(self.min_cell, 1)) & ~hidden
+        return (present >= max(self.min_cell, FEWEST_OF_QUARTILES)) & ~hidden
 
     def _tests_of_means(self, column: int) -> list[str]:
         if not self.names:
