@@ -293,8 +293,8 @@ def test_waic_chooses_the_true_five_dimensions():
 @pytest.mark.slow
 def test_criteria_choose_the_true_number_in_nine_of_ten_data_sets(monkeypatch):
     """WAIC, BIC and held-out likelihood; the error falls up to five dimensions and hardly beyond."""
-    monkeypatch.setattr("multicentre.multiview.ppca.estimator.N_DRAWS", 120)
-    monkeypatch.setattr("multicentre.multiview.ppca.estimator.N_BURN", 40)
+    monkeypatch.setattr("multicentre.multiview.ppca.after.N_DRAWS", 120)
+    monkeypatch.setattr("multicentre.multiview.ppca.after.N_BURN", 40)
     hits = {"waic": 0, "bic": 0, "held out": 0}
     for seed in range(10):
         sites, held_out, _ = split_sd("IID", 3, seed=seed)

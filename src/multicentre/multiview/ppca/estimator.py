@@ -20,8 +20,9 @@ from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import ParameterRanges
 from multicentre.multiview.agreement import Agreement, ViewScale, agree, agree_on_views
-from multicentre.multiview.ppca import messages, private
+from multicentre.multiview.ppca import after, messages, private
 from multicentre.multiview.ppca import rounds as loops
+from multicentre.multiview.ppca.around import fit_around
 from multicentre.multiview.ppca.checks import (
     PARAMETER_RANGES,
     check_dimensions,
@@ -33,26 +34,15 @@ from multicentre.multiview.ppca.figures import show_fit
 from multicentre.multiview.ppca.fitted import MvPPCAModel, bic_of
 from multicentre.multiview.ppca.maths.gauge import VarianceSums
 from multicentre.multiview.ppca.maths.invariant import site_log_likelihood
-from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.private import Clipping, default_radius, sum_moment_variances
 from multicentre.multiview.ppca.maths.problem import NoiseModel
-from multicentre.multiview.ppca.maths.regression import PredictionSums, choose_prediction
-from multicentre.multiview.ppca.maths.selection import WAICParts, select_lowest
+from multicentre.multiview.ppca.maths.selection import select_lowest
+from multicentre.multiview.ppca.planning import plan_fit
 from multicentre.multiview.ppca.site import MvPPCASite
 
 PPCAMethod = Literal["invariant", "hierarchical"]
-# Draws of the WAIC. More draws reduce the Monte Carlo error, whose square falls as one over their number, and cost time
-# in proportion. The chain starts at the fit, so that a quarter as many draws are discarded; the tests of the criterion
-# discard 30 to 40 and select the simulated number of dimensions.
-N_DRAWS, N_BURN = 400, 100
-# Sites with a view from which the variance of its intercepts is estimated: with three, two degrees of freedom are left
-# after the common mean.
-LEAST_SITES = 3
-# First variance of the intercepts, as a share of the view's variance. Only the first rounds depend on it; 0 would stay.
-FIRST_INTERCEPTS = 0.1
-# The shared fit is only the start of a hierarchical one.
-FIRST_TOL = 10.0
 _ALWAYS = frozenset(
     {"describe", "column_orders", "column_totals", "column_squares", "prepare", "sum_first_moments", "multiply_moments"}
 ) | {"evaluate"}
@@ -263,15 +253,18 @@ class FedMvPPCA(MvPPCAModel):
             return
         agreement = session.once("agreement", Agreement, lambda: self._agree(session, q))
         self._take_units(agreement)
-        plan = self._plan(agreement, q)
+        plan = plan_fit(self, agreement, q, self._spread)
         start = session.once("start", messages.Shared, lambda: loops.find_start(session, plan, self.site_part))
         parameters, prior = self._run(session, plan, start)
         self.n_features_in_ = agreement.schema.n_features
         self._set_fitted(parameters, prior)
         self._describe_training(session)
-        self._choose_prediction(session, agreement)
+        if self.compares:
+            unit = self._spread / self.deviation_
+            compared = after.compare_predictions(session, self.site_part, self._law_message(), agreement, unit)
+            self._choice, self._completed = compared or (None, None)
         if self.waic:
-            self.waic_ = self._draw_waic(session)
+            self.waic_ = after.draw_waic(session, self.site_part, self._law_message(), int(self.random_state))
 
     def _fit_best(self, session: Session, candidates: Sequence[int]) -> None:
         fits = fit_candidates(self, session.federation, candidates)
@@ -289,7 +282,7 @@ class FedMvPPCA(MvPPCAModel):
         agreement = rows.agreement()
         self._take_units(agreement)
         patterns = rows.patterns(self._centre, self._spread)
-        parameters, shared = loops.fit_moments(session, self._plan(agreement, q), patterns)
+        parameters, shared = loops.fit_moments(session, plan_fit(self, agreement, q, self._spread), patterns)
         self._note(shared)
         self.n_features_in_ = agreement.schema.n_features
         self._set_fitted(parameters, None)
@@ -315,7 +308,7 @@ class FedMvPPCA(MvPPCAModel):
             self._note(shared)
             self._intercepts = loops.best_intercepts(shared.state, plan) * self._spread**2
             return parameters, None
-        prior, around = loops.fit_around(session, plan, shared.state)
+        prior, around = fit_around(session, plan, shared.state)
         self._note(shared, around)
         return prior.centre(plan.layout), prior
 
@@ -343,40 +336,6 @@ class FedMvPPCA(MvPPCAModel):
             case_mix_weight=float(self.case_mix_weight),
         )
 
-    def _loadings_variance(self, agreement: Agreement) -> Floats | None:
-        if not np.isfinite(self.loadings_sd) or (self.epsilon is None and not self.case_mix_weight):
-            return None
-        starts = Layout(agreement.views, tuple(agreement.sizes.values())).starts
-        variance = (agreement.deviation / self._spread) ** 2
-        return self.loadings_sd**2 * np.add.reduceat(variance, starts) / list(agreement.sizes.values())
-
-    def _plan(self, agreement: Agreement, q: int) -> loops.Plan:
-        return loops.Plan(
-            layout=Layout(agreement.views, tuple(agreement.sizes.values())),
-            n_components=q,
-            max_iter=int(self.max_iter),
-            n_local_iter=int(self.n_local_iter),
-            tol=self.tol,
-            shared_tol=self.tol * (FIRST_TOL if self.method == "hierarchical" else 1.0),
-            noise=self.noise,
-            loadings_variance=self._loadings_variance(agreement),
-            ard=self.ard,
-            ddof=self.ddof,
-            seed=int(self.random_state),
-            # Counts of sites are decoded from masked sums: halfway between one site and two.
-            several=np.asarray(agreement.sites) > 1.5,
-            first_intercepts=self._first_intercepts(agreement),
-        )
-
-    def _first_intercepts(self, agreement: Agreement) -> Floats:
-        """Return the first variance of the sites' intercepts, shape (d,); 0 for views of too few sites."""
-        layout = Layout(agreement.views, tuple(agreement.sizes.values()))
-        variance = (agreement.deviation / self._spread) ** 2
-        by_view = np.add.reduceat(variance, layout.starts) / layout.sizes
-        # Counts of sites are decoded from masked sums: halfway between two integers.
-        wanted = (agreement.sites > LEAST_SITES - 0.5) & self.site_intercepts
-        return FIRST_INTERCEPTS * np.where(wanted, by_view, 0.0)[layout.view_of]
-
     def _note(self, *phases: Rounds[Any], settled: bool | None = None) -> None:
         self.history_ = [entry | {"phase": float(i)} for i, rounds in enumerate(phases) for entry in rounds.history]
         self.converged_ = all(rounds.stopped for rounds in phases) if settled is None else settled
@@ -396,50 +355,13 @@ class FedMvPPCA(MvPPCAModel):
         self._take_explained(
             VarianceSums(answer.total_square, answer.square_after_axis, answer.square_after_all, answer.entries)
         )
-        self.training_ = _metrics_of(answer, self.layout.names)
+        self.training_ = after.metrics_of(answer, self.layout.names)
         self.n_patients_ = round(answer.n_rows)
 
     def _take_explained(self, sums: VarianceSums) -> None:
         names = self.layout.names
         self.explained_variance_ratio_ = dict(zip(names, sums.explained, strict=True))
         self.explained_variance_ = dict(zip(names, (float(r) for r in sums.explained_by_all), strict=True))
-
-    def _choose_prediction(self, session: Session, agreement: Agreement) -> None:
-        """Compare ways to predict a view at left-out sites.
-
-        The sites receive second moments over all sites. Where only two have a view, each could compute the other's.
-        """
-        few = bool((agreement.sites < LEAST_SITES - 0.5).any())
-        if few or self.layout.n_views < 2 or len(agreement.deviation) > loops.LARGEST_DIRECT or not self.compares:
-            return
-        law = self._law_message()
-        completed = session.sum(self.site_part.complete_products, law)
-        errors = session.sum(
-            self.site_part.compare_predictions,
-            messages.Comparison(
-                **messages.fields_of(law),
-                products=completed.products,
-                n_rows=completed.n_rows,
-                sites=np.maximum(np.rint(agreement.sites), 2.0),
-            ),
-        )
-        sums = PredictionSums(**messages.fields_of(errors, PredictionSums))
-        self._choice = choose_prediction(sums, self.layout, self._spread / self.deviation_)
-        self._completed = completed.products / completed.n_rows
-
-    def _draw_waic(self, session: Session) -> float:
-        law = self._law_message()
-        draws = messages.Draws(
-            law.loadings,
-            law.mean,
-            law.noise,
-            law.deviation,
-            n_draws=N_DRAWS,
-            n_burn=N_BURN,
-            seed=int(self.random_state),
-        )
-        parts = session.sum(self.site_part.draw_waic, draws)
-        return WAICParts(parts.lppd, parts.p_waic, round(parts.n_rows)).waic
 
     def evaluate(self, federation: Consortium) -> dict[str, float]:
         """Return MAE, cross-view MAE and log-likelihood per patient over the sites of a session, from sums only.
@@ -466,7 +388,7 @@ class FedMvPPCA(MvPPCAModel):
         law = self._law_message()
         session = federation.begin(self.site_part)
         session.ask(self.site_part.prepare, self._standards(self.n_components_, False))
-        return _metrics_of(session.sum(self.site_part.evaluate, law), self.layout.names)
+        return after.metrics_of(session.sum(self.site_part.evaluate, law), self.layout.names)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the fit's figures and tables."""
@@ -500,14 +422,3 @@ def fit_candidates(estimator: FedMvPPCA, federation: Consortium, candidates: Ite
 def waic_of(fits: Mapping[int, FedMvPPCA]) -> dict[int, float]:
     """Return the WAIC of fits that requested it, by number of latent dimensions."""
     return {q: fit.waic_ for q, fit in fits.items() if fit.waic_ is not None}
-
-
-def _metrics_of(answer: messages.Evaluation, names: Sequence[str]) -> dict[str, float]:
-    metrics = {
-        "mae": float(answer.absolute_error.sum() / answer.entries.sum()),
-        "log_likelihood": answer.log_likelihood / answer.n_rows,
-    }
-    for k, view in enumerate(names):
-        if answer.cross_view_entries[k] > 0:
-            metrics[f"imputation_mae/{view}"] = float(answer.cross_view_error[k] / answer.cross_view_entries[k])
-    return metrics

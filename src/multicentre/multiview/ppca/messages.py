@@ -187,6 +187,9 @@ class GlobalSums(Release):
     noise_log: Floats = array("its logarithm", ("k",), bound=SUM)
     latent_first: Floats = array("sum of the latents", ("q",), bound=SUM)
     latent_second: Floats = array("sum of latents times latents", ("q", "q"), bound=SUM)
+    products: Floats = array("products of the differences of loadings and means", ("k", "e", "e"), bound=SUM)
+    latent_pull: Floats = array("slope of the prior of the site's case mix", ("q", "q"), bound=SUM)
+    latent_weight: float = number("curvature of the prior of the site's case mix", unit="patients", bound=PATIENTS)
     n_rows: float = number("patients", unit="patients", bound=PATIENTS)
     objective: float = number("log posterior density after the local fit, or its bound", unit="nats", bound=SUM)
 

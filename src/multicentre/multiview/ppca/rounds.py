@@ -12,12 +12,7 @@ One round of the shared parameters (exact federated EM) consists of:
 3. The sums over sites give the next loadings, means and noise variances. The latent axes move so that the average case
    mix is standard normal.
 
-With ``method="hierarchical"`` a second loop follows. One round consists of:
-
-1. The coordinator sends the global law of the parameters to every site.
-2. Each site fits its own parameters and case mix under that law; both stay at the site. It returns the differences of
-   its parameters to the global ones, their squares and their posterior variances, and sums of its latents.
-3. The sums over sites give the next global law by empirical Bayes. The latent axes move as above.
+With ``method="hierarchical"`` a second loop follows (:mod:`~multicentre.multiview.ppca.around`).
 
 A loop stops when the log-likelihood changes by less than ``tol``, relatively, in two successive rounds.
 
@@ -31,6 +26,7 @@ import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -41,15 +37,6 @@ from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths import ard, start
 from multicentre.multiview.ppca.maths.acceleration import MOST_REFUSALS, Trail
 from multicentre.multiview.ppca.maths.gauge import prior_units
-from multicentre.multiview.ppca.maths.global_step import (
-    first_prior,
-    log_prior_of_centre,
-    pack_prior,
-    regauge_prior,
-    step_prior,
-    unpack_prior,
-    weigh_prior,
-)
 from multicentre.multiview.ppca.maths.invariant import (
     SharedSums,
     answer_round,
@@ -69,9 +56,7 @@ from multicentre.multiview.ppca.maths.model import (
     square_root,
 )
 from multicentre.multiview.ppca.maths.moments import PatternMoments
-from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, PriorUnits
 from multicentre.multiview.ppca.maths.problem import NoiseModel
-from multicentre.multiview.ppca.maths.rows import update_law
 from multicentre.multiview.ppca.site import MvPPCASite
 
 # Logarithm of a variance that is beyond any unit of the columns, and whose square is a double.
@@ -155,14 +140,6 @@ class SharedState(messages.Shared, Ascent):
     n_rows: float = number("patients", unit="patients")
 
 
-@dataclass(frozen=True)
-class GlobalState(messages.Global, Ascent):
-    """State of the coordinator between rounds around the global law."""
-
-    average_mean: Floats = array("mean of the latents over all patients at the best round", ("q",))
-    average_covariance: Floats = array("covariance of the latents over all patients at the best round", ("q", "q"))
-
-
 def find_start(session: Session, plan: Plan, part: type[MvPPCASite] = MvPPCASite) -> messages.Shared:
     """Start from the leading directions of the summed within-site second moments."""
     layout = plan.layout
@@ -229,40 +206,19 @@ def _climb(
             **messages.fields_of(answer(messages.Shared(**messages.fields_of(state, messages.Shared))), PriorSlopes)
         )
         rounds.state = (_next_relevant if plan.ard else _next_shared)(sums, state, plan)
-        _record(rounds, sums.n_rows)
+        record_best(rounds, sums.n_rows)
         if is_settled(rounds, plan.shared_tol) or rounds.state.refusals >= MOST_REFUSALS:
             rounds.stop()
-    return _best_of(rounds.state, plan), rounds
+    return best_of(rounds.state, plan), rounds
 
 
-def fit_around(session: Session, plan: Plan, shared: SharedState) -> tuple[Prior, Rounds[GlobalState]]:
-    """Fit a global law and, at the sites, parameters around it; no accepted round lowers the bound."""
-    rounds = session.rounds(plan.max_iter, GlobalState, lambda: _first_global(shared, plan), name="around")
-    variance = plan.loadings_variance
-    point_variance = np.full(plan.layout.n_views, np.inf) if variance is None else variance
-    for _ in rounds:
-        request = messages.AroundRequest(
-            **messages.fields_of(rounds.state, messages.Global),
-            point_variance=point_variance,
-            n_iterations=plan.n_local_iter,
-        )
-        answer = session.sum(MvPPCASite.fit_around, request)
-        rounds.state = _next_global(answer, rounds.state, plan, point_variance)
-        _record(rounds, answer.n_rows)
-        if is_settled(rounds, plan.tol) or rounds.state.refusals >= MOST_REFUSALS:
-            rounds.stop()
-    state = rounds.state
-    best = unpack_prior(state.points[-1], _prior(state))
-    return regauge_prior(best, plan.layout, LatentLaw(state.average_mean, state.average_covariance)), rounds
-
-
-def is_settled(rounds: Rounds[SharedState] | Rounds[GlobalState], tol: float) -> bool:
+def is_settled(rounds: Rounds[Any], tol: float) -> bool:
     """Return whether each of the last two accepted rounds raised the objective by less than `tol` nats per patient."""
     values = [entry["objective"] for entry in [*rounds.history, rounds.metrics] if not entry["refused"]][-3:]
     return len(values) == 3 and all(abs(new - old) < tol for old, new in itertools.pairwise(values))
 
 
-def _record(rounds: Rounds[SharedState] | Rounds[GlobalState], n_rows: float) -> None:
+def record_best(rounds: Rounds[Any], n_rows: float) -> None:
     """Record the best state so far: after a refused round, that of the last accepted one."""
     state = rounds.state
     rounds.record(
@@ -362,7 +318,7 @@ def _gauge(state: SharedState, loadings: Floats, plan: Plan, refusals: int) -> L
     return LatentLaw(origin, prior_units(state.latent_pull, curvature, _prior_curvature(loadings, plan)))
 
 
-def _best_of(state: SharedState, plan: Plan) -> Parameters:
+def best_of(state: SharedState, plan: Plan) -> Parameters:
     """Return the parameters of the best round after their M-step, for a standard case mix on average."""
     if plan.ard:
         return _parameters(state)
@@ -437,65 +393,5 @@ def _shared(
     )
 
 
-def _first_global(shared: SharedState, plan: Plan) -> GlobalState:
-    """Start around the shared fit, for latents in units of the average case mix."""
-    q, best = plan.n_components, _best_of(shared, plan)
-    prior = first_prior(best, plan.layout, plan.several, shared.intercept_variance)
-    gauge = (shared.gauge_mean, shared.gauge_axes)
-    if not plan.ard:
-        gauge = (shared.average_mean, square_root(shared.average_covariance))
-    return GlobalState(
-        **messages.fields_of(prior),
-        gauge_mean=gauge[0],
-        gauge_axes=gauge[1],
-        undo=shared.undo,
-        **messages.fields_of(Trail.begin(len(pack_prior(prior)))),
-        log_likelihood=-np.inf,
-        average_mean=np.zeros(q),
-        average_covariance=np.eye(q),
-    )
-
-
-def _next_global(answer: messages.GlobalSums, state: GlobalState, plan: Plan, centre_variance: Floats) -> GlobalState:
-    """Judge the round, and choose the next global law."""
-    layout, prior, reml = plan.layout, _prior(state), plan.ddof > 0
-    sums = PriorUnits.of(prior, layout).read(PriorSums(**messages.fields_of(answer, PriorSums)), layout)
-    value = answer.objective + log_prior_of_centre(sums, prior, layout, centre_variance=centre_variance, reml=reml)
-    trail = Trail(**messages.fields_of(state, Trail))
-    if trail.accepts(value):
-        fast, slow = (
-            step_prior(sums, prior, layout, centre_variance=centre_variance, reml=reml, plain=plain)
-            for plain in (False, True)
-        )
-        trail = trail.accept(pack_prior(prior), pack_prior(fast), value, plain=pack_prior(slow))
-        average = update_law(answer.latent_first, answer.latent_second, answer.n_rows)
-        state = replace(
-            state,
-            log_likelihood=answer.objective,
-            average_mean=average.mean,
-            average_covariance=average.covariance,
-        )
-    else:
-        trail = trail.refuse()
-    proposed = unpack_prior(trail.propose(weigh_prior(prior, layout)), prior)
-    q = plan.n_components
-    return replace(
-        state,
-        **messages.fields_of(trail),
-        **messages.fields_of(proposed),
-        gauge_mean=state.gauge_mean if not len(trail.points) else np.zeros(q),
-        gauge_axes=state.gauge_axes if not len(trail.points) else np.eye(q),
-        undo=trail.refusals > 0,
-    )
-
-
 def _parameters(state: messages.Shared) -> Parameters:
     return Parameters(state.loadings, state.mean, state.noise)
-
-
-def _prior(state: messages.Global) -> Prior:
-    return Prior(**messages.fields_of(state, Prior))
-
-
-def _prior_sums(answer: messages.GlobalSums) -> PriorSums:
-    return PriorSums(**messages.fields_of(answer, PriorSums))

@@ -26,6 +26,7 @@ from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths import regression, selection
 from multicentre.multiview.ppca.maths.describe import add_up, describe_rows
 from multicentre.multiview.ppca.maths.hierarchy import Expectation, LatentSums, fit_around
+from multicentre.multiview.ppca.maths.latent_step import multiply_differences
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters, change_axes
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, PriorUnits, site_contribution
 from multicentre.multiview.ppca.maths.private import Clipping, mean_by_person, sum_outer_products
@@ -110,13 +111,12 @@ class MvPPCASite(MultiViewPart):
         shared = Parameters(request.loadings, request.mean, request.noise)
         sums, law = self.local_rows.answer(shared, before, intercept_variance=request.intercept_variance)
         self._store_laws(request, law)
-        weight, n = self.memory.case_mix_weight, sums.n_rows
         on_mean = bool(request.intercept_variance.any())
         return messages.SharedSums(
             **messages.fields_of(sums),
-            latent_pull=law.pull(weight, on_mean=on_mean),
-            latent_weight=weight * n / (weight + n) + on_mean,
-            log_prior=law.log_prior(weight, on_mean=on_mean),
+            latent_pull=law.pull(self.memory.case_mix_weight, on_mean=on_mean),
+            latent_weight=self._latent_weight() + on_mean,
+            log_prior=law.log_prior(self.memory.case_mix_weight, on_mean=on_mean),
             patients=self.behind(),
         )
 
@@ -130,7 +130,7 @@ class MvPPCASite(MultiViewPart):
         local, after, law, latents = fit_around(site, before, law, n_iterations=request.n_iterations)
         self._store_laws(request, law)
         self._store_sums(before, after)
-        return self._contribution(local, prior, latents)
+        return self._contribution(local, prior, (latents, law))
 
     @step(releases=messages.WaicParts, when="on request", summed=True)
     def draw_waic(self, request: messages.Draws) -> messages.WaicParts:
@@ -266,12 +266,13 @@ class MvPPCASite(MultiViewPart):
         )
 
     def _sums_before(self, request: messages.Global) -> LatentSums | None:
-        """Return the state of the local fit as it was, without the last round if that is refused."""
+        """Return the state of the local fit as it was, without the last round if that is refused, in new units."""
         memory, last = self.memory, 0 if request.undo else 1
         if memory.cross is None:
             return None
         stored = (memory.cross, memory.second, memory.squares, memory.reference, memory.noise_variance)
-        return LatentSums(*(both[last] for both in stored if both is not None))
+        sums = LatentSums(*(both[last] for both in stored if both is not None))
+        return sums.in_axes(request.gauge_mean, request.gauge_axes)
 
     def _store_sums(self, before: LatentSums, after: LatentSums) -> None:
         """Keep the state of the local fit before and after the round."""
@@ -284,19 +285,36 @@ class MvPPCASite(MultiViewPart):
             noise_variance=np.stack([before.noise, after.noise]),
         )
 
-    def _contribution(self, local: LocalFit, prior: Prior, latents: Expectation | None = None) -> messages.GlobalSums:
+    def _contribution(
+        self, local: LocalFit, prior: Prior, latents: tuple[Expectation, LatentLaw] | None = None
+    ) -> messages.GlobalSums:
+        """Write a local fit as terms of sums; with the moments of the latents and the case mix where it has them."""
         sums = site_contribution(local, prior, self.layout, posterior_variance=latents is not None)
-        if latents is not None:
-            sums = PriorUnits.of(prior, self.layout).write(sums, self.layout)
         q = local.parameters.n_components
+        none = np.zeros((q, q))
+        first, second, pull, products = np.zeros(q), none, none, np.zeros((self.layout.n_views, q + 1, q + 1))
+        if latents is not None:
+            expectation, law = latents
+            sums = PriorUnits.of(prior, self.layout).write(sums, self.layout)
+            first, second = expectation.latent_first, expectation.latent_second
+            pull = law.pull(self.memory.case_mix_weight, on_mean=False)
+            products = multiply_differences(sums.loadings, sums.mean, self.layout)
         return messages.GlobalSums(
             **messages.fields_of(sums),
-            latent_first=np.zeros(q) if latents is None else latents.latent_first,
-            latent_second=np.zeros((q, q)) if latents is None else latents.latent_second,
+            latent_first=first,
+            latent_second=second,
+            products=products,
+            latent_pull=pull,
+            latent_weight=0.0 if latents is None else self._latent_weight(),
             n_rows=float(len(self.data)),
             objective=float(local.objective[-1]),
             patients=self.behind(),
         )
+
+    def _latent_weight(self) -> float:
+        """Return the curvature of the prior of the site's case mix, in patients."""
+        weight, n = self.memory.case_mix_weight, self.local_rows.n_rows
+        return weight * n / (weight + n)
 
 
 def require_normal_scale(value: Floats | float, where: str) -> None:

@@ -1,6 +1,7 @@
 """Fits of FedMvPPCA never lower their objective, and end: on sites that lack views and differ by large offsets."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -103,7 +104,21 @@ def test_the_hierarchical_example_of_the_documentation_climbs_and_ends():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sites", [wisconsin, lambda: unlike_sites()[0]], ids=["wisconsin", "unlike"])
+@pytest.mark.parametrize("seed", [1, 5])
+def test_sites_with_little_noise_and_the_same_loadings_take_at_most_sixty_rounds(seed):
+    """The latents decide the loadings almost exactly: only the step of their units moves them fast."""
+    simulated = mc.datasets.simulate_sd(random_state=seed)
+    parts = mc.datasets.split_scenario(simulated, "G/K", n_sites=6, random_state=0)
+    sites = {name: part.data for name, part in parts.items()}
+    assert_climbs(fit(sites, 5, method="hierarchical"), 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sites",
+    [wisconsin, *(partial(lambda seed: unlike_sites(seed=seed)[0], seed) for seed in (0, 1, 4))],
+    ids=["wisconsin", "unlike-0", "unlike-1", "unlike-4"],
+)
 def test_without_priors_sites_that_lack_views_take_at_most_a_hundred_rounds(sites):
     options = {"scale": "feature"} | LIKELIHOOD
     model = fit(sites(), 3, **options)

@@ -56,6 +56,14 @@ class LatentSums:
     reference: Floats
     noise: Floats
 
+    def in_axes(self, origin: Floats, axes: Floats) -> LatentSums:
+        """Return the sums for latents in other axes, ``x = origin + axes x'``."""
+        q = len(origin)
+        change = np.eye(q + 1)
+        change[:q, :q] = np.linalg.inv(axes)
+        change[:q, q] = -change[:q, :q] @ origin
+        return replace(self, cross=self.cross @ change.T, second=change @ self.second @ change.T)
+
 
 @dataclass(frozen=True)
 class Loadings:

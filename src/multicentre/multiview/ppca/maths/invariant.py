@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.linalg import block_diag
 
+from multicentre.multiview.ppca.maths.case_mix import maximise_law
 from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, invert_positive
 from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters, absorb_law
 from multicentre.multiview.ppca.maths.moments import PatternMoments
@@ -148,7 +149,8 @@ def answer_round(
     law : LatentLaw
         Current latent law of the site, in the gauge of `shared`.
     n_repetitions : int, default 10
-        Updates of the latent law before the sums are written; 0 leaves it as it is.
+        Updates of the latent law before the sums are written; 0 leaves it as it is. Without a prior and with the same
+        views in all rows, the law is that of largest likelihood instead.
     case_mix_weight : float, default 0
         Weight, in patients, of the prior that shrinks the latent covariance to the identity; 0 is maximum likelihood.
     intercept_variance : array of shape (d,), optional
@@ -163,8 +165,13 @@ def answer_round(
     statistics = [_pattern_statistics(pattern, shared) for pattern in patterns]
     n = sum(pattern.moments.n for pattern in patterns)
     if intercept_variance is None or not intercept_variance.any():
-        for _ in range(n_repetitions):
+        direct = None
+        if n_repetitions and not case_mix_weight and len(statistics) == 1:
+            (only,) = statistics
+            direct = maximise_law(only.information, only.projection, only.signal / n)
+        for _ in range(n_repetitions if direct is None else 0):
             law = _fit_law(statistics, [_infer(one, law) for one in statistics], n).shrunk(n, case_mix_weight)
+        law = law if direct is None else direct
         posteriors = [_infer(one, law) for one in statistics]
         return _write_sums(statistics, posteriors, layout, _log_likelihood(statistics, law)), law
     for _ in range(min(n_repetitions, WITH_INTERCEPTS)):

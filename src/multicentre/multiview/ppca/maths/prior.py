@@ -381,6 +381,12 @@ class PriorUnits:
         """Return sums over sites in the units of the parameters."""
         return self._rescaled(sums, layout, self.loadings_share, self.mean_share, write=False)
 
+    def read_products(self, products: Floats) -> Floats:
+        """Return sums of products of differences, shape (k, q + 1, q + 1), in the units of the parameters."""
+        q = products.shape[-1] - 1
+        shares = np.column_stack([np.repeat(self.loadings_share[:, None], q, axis=1), self.mean_share])
+        return np.asarray(products * shares[:, :, None] * shares[:, None, :])
+
     def _rescaled(self, sums: PriorSums, layout: Layout, loadings: Floats, mean: Floats, *, write: bool) -> PriorSums:
         q = sums.loadings.shape[1]
         of = layout.view_of
