@@ -9,7 +9,7 @@ import multicentre as mc
 from multicentre.data.missing.values import Handling
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, RefusedByPolicy
 from multicentre.formula.agreement import make_design
-from multicentre.formula.design import Table
+from multicentre.formula.columns import Table
 from multicentre.formula.grammar import parse_formula
 from multicentre.regression.site import RegressionSite
 
@@ -71,11 +71,17 @@ def test_the_formula_cannot_change_during_a_fit():
         {"functions": ("__import__",)},
         {"functions": ("exp",)},
         {"functions": ("power",), "function_numbers": np.array([50.0]), "function_numbers_end": np.array([1])},
+        {
+            "functions": ("centre", "log"),
+            "functions_end": np.array([2]),
+            "function_numbers": np.array([149.0]),
+            "function_numbers_end": np.array([1, 1]),
+        },
         {"terms": np.array([0, 0, 0, 0]), "terms_end": np.array([4])},
     ],
 )
 def test_a_site_refuses_functions_that_are_not_in_the_list(changed):
-    """Also exponents and products so large that a column would be that of the patient with the largest value."""
+    """Also powers so large that a column would be that of one patient, and limits that search for the smallest value."""
     design = replace(design_of("log(age)"), **changed)
     with pytest.raises(MessageError):
         begin().sum(RegressionSite.build_design, design)

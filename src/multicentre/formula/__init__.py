@@ -5,7 +5,8 @@ and their numbers. Neither evaluates an expression.
 """
 
 from multicentre.formula.agreement import agree_design
-from multicentre.formula.design import Design, build_columns, differentiate_columns
+from multicentre.formula.columns import build_columns, differentiate_columns
+from multicentre.formula.design import Design
 from multicentre.formula.grammar import Formula, parse_formula
 from multicentre.formula.site import FormulaPart
 

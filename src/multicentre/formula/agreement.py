@@ -21,7 +21,8 @@ from multicentre.data.missing.values import Missing, MissingValues, handle_missi
 from multicentre.data.schema import Columned
 from multicentre.errors import ConfigurationError, DataError, MessageError
 from multicentre.formula.coding import choose_codings
-from multicentre.formula.design import BuiltFactor, Design, Step, check_names, single_number
+from multicentre.formula.columns import check_names, outside_error
+from multicentre.formula.design import BuiltFactor, Design, Step, single_number
 from multicentre.formula.functions import LEADING, SCALARS, apply_scalar, check_function
 from multicentre.formula.grammar import SPLINES, Call, Factor, Formula
 from multicentre.formula.site import FormulaPart
@@ -34,6 +35,7 @@ GRID = 20
 # As for quartiles of the descriptive table.
 DIGITS_PER_CALL = 8
 Quantiles = Mapping[str, Floats]
+OUTSIDE = ", outside"
 
 
 def agree_design(
@@ -96,7 +98,7 @@ def make_design(
 
     Examples
     --------
-    >>> from multicentre.formula.design import Table
+    >>> from multicentre.formula.columns import Table
     >>> from multicentre.formula.grammar import parse_formula
     >>> table = Table(np.zeros((1, 2)), ("age", "sex=m"), ("sex=f", "sex=m"))
     >>> make_design(parse_formula("age * sex"), table).column_names
@@ -131,7 +133,10 @@ def make_design(
             where="formula",
             hint="Write each column or category in the same way in all terms.",
         )
-    return design.check()
+    try:
+        return design.check()
+    except MessageError as error:
+        raise ConfigurationError(error.what, where=error.where, hint="Correct the formula.") from None
 
 
 def _coded(factor: BuiltFactor, *, reduced: bool) -> BuiltFactor:
@@ -262,7 +267,7 @@ def _transformed(quantiles: Floats | None, inner: Sequence[Step], name: str) -> 
         )
     values = quantiles
     for step in inner:
-        values = apply_scalar(step.function, step.numbers, values, name)[0]
+        values = apply_scalar(step.function, step.numbers, values)[0]
     if not (np.diff(values) > 0).all():
         raise ConfigurationError(
             "knots by quantiles must be of an increasing function of the column; got another",
@@ -314,9 +319,11 @@ def _encoded(source: str, described: Columned) -> list[str]:
 
 
 def _check_occupied(design: Design, occupied: NDArray[np.int64]) -> None:
-    """Raise DataError if a level, or the range between two knots, has no patient at any site."""
-    names = cell_names(design)
-    if empty := [name for name, n in zip(names, occupied.tolist(), strict=True) if not n]:
+    """Raise DataError if a level or the range between two knots has no patient, or a value is outside of these."""
+    counts = list(zip(cell_names(design), occupied.tolist(), strict=True))
+    if outside := [name.removesuffix(OUTSIDE) for name, n in counts if n and name.endswith(OUTSIDE)]:
+        raise outside_error(list(dict.fromkeys(outside)))
+    if empty := [name for name, n in counts if not n and not name.endswith(OUTSIDE)]:
         raise DataError(
             f"each level and each range between knots must have patients; these have none: {', '.join(empty[:5])}",
             where="formula",
@@ -331,10 +338,11 @@ def cell_names(design: Design) -> list[str]:
     --------
     >>> design = Design.of([BuiltFactor("sex", "sex", (), ("f", "m"), True)], [(0,)])
     >>> cell_names(design)
-    ['sex=f', 'sex=m']
+    ['sex, outside', 'sex=f', 'sex=m']
     """
     names: list[str] = []
     for factor in design.factors:
+        names += [f"{factor.name}{OUTSIDE}"] if factor.steps or factor.levels else []
         if factor.levels:
             names += [f"{factor.source}={level}" for level in factor.levels]
         elif factor.is_spline:

@@ -6,8 +6,9 @@ computed by the functions in this package. The same code builds the columns of n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Self
 
@@ -15,9 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Message, array, flag, texts
-from multicentre.data.categories import families, read_level
-from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
-from multicentre.formula.functions import LEADING, SCALARS, apply_scalar, apply_spline, check_function
+from multicentre.errors import ConfigurationError, MessageError
+from multicentre.formula.functions import (
+    LARGEST_EXPONENT,
+    LEADING,
+    apply_spline,
+    check_function,
+    has_domain,
+)
 from multicentre.formula.grammar import MOST_FACTORS
 
 Floats = NDArray[np.float64]
@@ -73,15 +79,6 @@ class BuiltFactor:
     def is_spline(self) -> bool:
         """True if the last function is a spline."""
         return bool(self.steps) and self.steps[-1].function in LEADING
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns of some patients."""
-
-    X: Floats
-    columns: tuple[str, ...]
-    levels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,6 +182,12 @@ class Design(Message):
             raise MessageError("factors and terms of a design must fit each other; they do not", where="formula")
         for factor in self.factors:
             _check_factor(factor)
+        if any(sum(_degree(self.factors[place]) for place in term) > MOST_FACTORS for term in self.products):
+            raise MessageError(
+                f"the powers of a term must add up to at most {MOST_FACTORS}, a column without power counted as 1; "
+                "got more",
+                where="formula",
+            )
         names = self.column_names
         if len(set(names)) < len(names) or len(names) > MOST_COLUMNS:
             raise MessageError(
@@ -196,146 +199,22 @@ class Design(Message):
 def _check_factor(factor: BuiltFactor) -> None:
     for step in factor.steps:
         check_function(step.function, step.numbers)
+    # A limit within the domain, such as log(centre(age, c)), would let the coordinator search for the smallest value.
+    late = [step for step in factor.steps[1:] if has_domain(step.function, step.numbers)]
     inner_splines = [step for step in factor.steps[:-1] if step.function in LEADING]
     bad_levels = factor.levels and (factor.steps or len(set(factor.levels)) < max(len(factor.levels), 2))
-    if inner_splines or bad_levels or len(factor.steps) > MOST_FACTORS:
+    if late or inner_splines or bad_levels or len(factor.steps) > MOST_FACTORS or _degree(factor) > LARGEST_EXPONENT:
         raise MessageError(
-            f"a factor must be a category with different levels, or at most {MOST_FACTORS} functions with a spline at "
-            "the end; got another",
+            f"a factor must be a category with different levels, or at most {MOST_FACTORS} functions: logarithms and "
+            "roots first, splines last, powers up to 3; got another",
             where=f"formula, {factor.name}",
         )
 
 
-def build_columns(design: Design, table: Table, fixed: tuple[str, str] = ("", "")) -> Floats:
-    """Return the columns of a design for some patients, shape (n, number of columns); NaN where missing.
-
-    Parameters
-    ----------
-    design : Design
-    table : Table
-    fixed : tuple of two str
-        Category, and the level that all patients get; for comparisons of predictions.
-
-    Raises
-    ------
-    SchemaMismatch
-        A column or a level does not exist.
-    DataError
-        A function is not defined for a value, or a value is not one of the levels.
-
-    Examples
-    --------
-    >>> factors = [BuiltFactor("log(age)", "age", (Step("log"),)), BuiltFactor("dose", "dose")]
-    >>> design = Design.of(factors, [(0,), (0, 1)])
-    >>> design.column_names
-    ('log(age)', 'log(age):dose')
-    >>> build_columns(design, Table(np.array([[1.0, 5.0]]), ("age", "dose"))).tolist()
-    [[0.0, 0.0]]
-    """
-    values = [factor_values(factor, table, fixed)[0] for factor in design.factors]
-    products = [_product([values[place] for place in term]) for term in design.products]
-    offset = [values[-1]] if design.has_offset else []
-    passed = [table.X[:, [_place(name, table)]] for name in design.passed]
-    return np.column_stack([np.zeros((len(table.X), 0)), *products, *offset, *passed])
-
-
-def differentiate_columns(design: Design, table: Table, source: str) -> Floats:
-    """Return the derivatives of the columns of a design by a numeric column, shape (n, number of columns).
-
-    Examples
-    --------
-    >>> design = Design.of([BuiltFactor("age", "age"), BuiltFactor("dose", "dose")], [(0,), (0, 1)])
-    >>> differentiate_columns(design, Table(np.array([[60.0, 5.0]]), ("age", "dose")), "age").tolist()
-    [[1.0, 5.0]]
-    """
-    factors = design.factors
-    pairs = [factor_values(factor, table) for factor in factors]
-    parts = []
-    for term in design.products:
-        values, total = [pairs[place][0] for place in term], 0.0 * _product([pairs[place][0] for place in term])
-        for position, place in enumerate(term):
-            if factors[place].source == source and not factors[place].levels:
-                total = total + _product([*values[:position], pairs[place][1], *values[position + 1 :]])
-        parts.append(total)
-    offset = [pairs[-1][1] if factors[-1].source == source else 0.0 * pairs[-1][1]] if design.has_offset else []
-    passed = [np.zeros((len(table.X), len(design.passed)))]
-    return np.column_stack([np.zeros((len(table.X), 0)), *parts, *offset, *passed])
-
-
-def factor_values(factor: BuiltFactor, table: Table, fixed: tuple[str, str] = ("", "")) -> tuple[Floats, Floats]:
-    """Return the columns of a factor and, for numbers, their derivatives, shape (n, number of columns) each."""
-    if factor.levels:
-        values = level_values(factor, table, fixed)[:, int(factor.reduced) :]
-        return values, np.zeros_like(values)
-    value = table.X[:, _place(factor.source, table)]
-    slope = np.ones_like(value)
-    for step in factor.steps:
-        if step.function in SCALARS:
-            value, inner = apply_scalar(step.function, step.numbers, value, factor.source)
-            slope = slope * inner
-        else:
-            basis, derivative = (apply_spline(step.function, step.numbers, value, order) for order in (0, 1))
-            return basis, derivative * slope[:, None]
-    return value[:, None], slope[:, None]
-
-
-def level_values(factor: BuiltFactor, table: Table, fixed: tuple[str, str] = ("", "")) -> Floats:
-    """Return 1 for the patients of each level and 0 for others, shape (n, levels); NaN where missing."""
-    if fixed[0] == factor.source:
-        chosen = np.array([level == fixed[1] for level in factor.levels], dtype=np.float64)
-        return np.broadcast_to(chosen, (len(table.X), len(factor.levels)))
-    if factor.source in families(table.levels):
-        parts = [
-            read_level(table.X, table.columns, table.levels, f"{factor.source}={level}") for level in factor.levels
-        ]
-        present = [part for part in parts if part is not None]
-        if len(present) < len(parts):
-            raise SchemaMismatch(
-                f"levels of {factor.source} must be declared in the data, all but one with a column; some are not",
-                where="formula",
-                hint="Declare the categories of the data with all of their levels.",
-            )
-        values = np.column_stack(present)
-    else:
-        column = table.X[:, [_place(factor.source, table)]]
-        try:
-            numbers = np.array([float(level) for level in factor.levels])
-        except ValueError:
-            raise MessageError("levels of a column of numbers must be numbers; got texts", where="formula") from None
-        values = np.where(np.isnan(column), np.nan, column == numbers)
-    if (np.nansum(values, axis=1) < 1.0 - np.isnan(values).any(axis=1)).any():
-        raise DataError(
-            f"every value of {factor.source} must be one of its levels in the formula; some are not",
-            where="formula",
-            hint=f"Name all levels: C({factor.source}, levels=[...]).",
-        )
-    return values
-
-
-def select_factor(design: Design, place: int) -> Design:
-    """Return a design of one factor only, with all levels of a category.
-
-    Examples
-    --------
-    >>> select_factor(Design.of([BuiltFactor("age", "age"), BuiltFactor("dose", "dose")], [(0, 1)]), 1).column_names
-    ('dose',)
-    """
-    return Design.of([replace(design.factors[place], reduced=False)], [(0,)])
-
-
-def _place(name: str, table: Table) -> int:
-    if name not in table.columns:
-        raise SchemaMismatch(
-            f"names in a formula must be columns or categories of the data; got {name}",
-            where="formula",
-            hint=f"The columns begin with {', '.join(table.columns[:10])}.",
-        )
-    return table.columns.index(name)
-
-
-def _product(parts: Sequence[Floats]) -> Floats:
-    """Return the products of the columns of some factors; columns of the first factor change fastest."""
-    return reduce(lambda left, right: (right[:, :, None] * left[:, None, :]).reshape(len(left), -1), parts)
+def _degree(factor: BuiltFactor) -> float:
+    """Return the product of the exponents of a number, at least 1; 0 for a category."""
+    exponents = [abs(step.numbers[0]) for step in factor.steps if step.function == "power"]
+    return 0.0 if factor.levels else max(math.prod(exponents), 1.0)
 
 
 def _crossed_names(parts: Sequence[Sequence[str]]) -> list[str]:
@@ -349,23 +228,6 @@ def _ends(parts: Iterable[Sequence[object]]) -> Integers:
 def _split(values: tuple, ends: Integers) -> list[tuple]:  # type: ignore[type-arg]
     starts = [0, *ends.tolist()]
     return [values[first:last] for first, last in zip(starts, ends.tolist(), strict=False)]
-
-
-def check_names(sources: Iterable[str], columns: Sequence[str], levels: Sequence[str]) -> None:
-    """Raise SchemaMismatch unless every name is a column or a category.
-
-    Examples
-    --------
-    >>> check_names(["age", "sex"], ["age", "sex=m"], ["sex=f", "sex=m"])
-    """
-    available = [*columns, *families(levels)]
-    if absent := [name for name in sources if name not in available]:
-        names = list(dict.fromkeys(name.partition("=")[0] for name in columns))
-        raise SchemaMismatch(
-            f"names in a formula must be columns or categories of the data; got {', '.join(absent)}",
-            where="formula",
-            hint=f"The columns and categories begin with {', '.join(names[:10])}.",
-        )
 
 
 def single_number(values: object, where: str) -> float:

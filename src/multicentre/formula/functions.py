@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.errors import DataError, MessageError
+from multicentre.errors import MessageError
 from multicentre.formula.splines import b_splines, cardinal_splines, natural_splines
 
 Floats = NDArray[np.float64]
@@ -50,48 +50,45 @@ def check_function(function: str, numbers: Numbers) -> None:
         )
 
 
-def apply_scalar(function: str, numbers: Numbers, x: Floats, name: str) -> tuple[Floats, Floats]:
-    """Return a function of a column and its derivative, shape (n,) each.
-
-    Raises
-    ------
-    DataError
-        The function is not defined for a value. The message does not count them.
+def has_domain(function: str, numbers: Numbers) -> bool:
+    """Return whether a function is not defined for all numbers.
 
     Examples
     --------
-    >>> [each.tolist() for each in apply_scalar("power", (2.0,), np.array([3.0]), "age")]
+    >>> has_domain("log", ()), has_domain("power", (2.0,)), has_domain("power", (0.5,))
+    (True, False, True)
+    """
+    if function == "power":
+        return numbers[0] != round(numbers[0]) or numbers[0] < 0
+    return function in ("log", "log1p", "log2", "log10", "sqrt")
+
+
+def apply_scalar(function: str, numbers: Numbers, x: Floats) -> tuple[Floats, Floats]:
+    """Return a function of a column and its derivative, shape (n,) each; NaN where the function is not defined.
+
+    Examples
+    --------
+    >>> [each.tolist() for each in apply_scalar("power", (2.0,), np.array([3.0]))]
     [[9.0], [6.0]]
+    >>> apply_scalar("log", (), np.array([1.0, 0.0]))[0].tolist()
+    [0.0, nan]
     """
     if function == "centre":
         return x - numbers[0], np.ones_like(x)
     if function == "scale":
         return (x - numbers[0]) / numbers[1], np.full_like(x, 1.0 / numbers[1])
-    if function == "power":
-        exponent = numbers[0]
-        whole = exponent == round(exponent)
-        _check_domain(x < 0 if not whole else (x == 0) & (exponent < 0), "power", name, "values in its domain")
+    if function in ("power", "sqrt"):
+        exponent = numbers[0] if function == "power" else 0.5
+        outside = x < 0 if exponent != round(exponent) else (x == 0) & (exponent < 0)
+        inside = np.where(outside, np.nan, x)
         with np.errstate(divide="ignore"):  # the slope of a root at 0 is infinite
-            return x**exponent, exponent * x ** (exponent - 1.0)
-    if function == "sqrt":
-        _check_domain(x < 0, function, name, "values of at least 0")
-        with np.errstate(divide="ignore"):
-            return np.sqrt(x), 0.5 / np.sqrt(x)
+            return inside**exponent, exponent * inside ** (exponent - 1.0)
     if function == "log1p":
-        _check_domain(x <= -1, function, name, "values above -1")
-        return np.log1p(x), 1.0 / (1.0 + x)
-    _check_domain(x <= 0, function, name, "positive values")
+        inside = np.where(x <= -1, np.nan, x)
+        return np.log1p(inside), 1.0 / (1.0 + inside)
+    inside = np.where(x <= 0, np.nan, x)
     unit = {"log": 1.0, "log2": np.log(2.0), "log10": np.log(10.0)}[function]
-    return np.log(x) / unit, 1.0 / (x * unit)
-
-
-def _check_domain(outside: NDArray[np.bool_], function: str, name: str, expected: str) -> None:
-    if outside.any():
-        raise DataError(
-            f"{function} must have {expected}; the column has others",
-            where=name,
-            hint="Correct the column, or leave the function out of the formula (log1p allows 0).",
-        )
+    return np.log(inside) / unit, 1.0 / (inside * unit)
 
 
 def apply_spline(function: str, numbers: Numbers, x: Floats, derivative: int = 0) -> Floats:

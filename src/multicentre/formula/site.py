@@ -14,7 +14,8 @@ from multicentre.core.steps import Release, step
 from multicentre.core.wire import encode
 from multicentre.data.missing.values import TabularPart
 from multicentre.errors import ConfigurationError
-from multicentre.formula.design import Design, Table, build_columns, level_values
+from multicentre.formula.columns import Table, build_columns, level_values, values_outside
+from multicentre.formula.design import Design
 from multicentre.formula.functions import LEADING, SCALARS, apply_scalar
 from multicentre.statistics.quantiles.site import CountingPart
 
@@ -28,7 +29,7 @@ class Occupied(Release):
     """Counts of patients that the columns of a formula rest on."""
 
     patients_of_cells: NDArray[np.int64] = array(
-        "patients of each level, and between neighbouring knots of each spline",
+        "patients of each level, between neighbouring knots of each spline, and with values outside of these",
         ("c",),
         dtype="i8",
         bound=PATIENTS,
@@ -91,23 +92,27 @@ class FormulaPart(TabularPart, CountingPart):
 def count_cells(design: Design, table: Table) -> NDArray[np.int64]:
     """Return the patients of each level, and between neighbouring knots of each spline; outer ranges are open.
 
+    The first number of a factor with functions or levels counts the patients with a value outside of these.
+
     Examples
     --------
     >>> from multicentre.formula.design import BuiltFactor, Step
     >>> spline = BuiltFactor("ns(age, knots=[60])", "age", (Step("ns", (50.0, 70.0, 60.0)),))
     >>> table = Table(np.array([[40.0], [55.0], [61.0]]), ("age",))
     >>> count_cells(Design.of([spline], [(0,)]), table).tolist()
-    [2, 1]
+    [0, 2, 1]
     """
     cells = [np.zeros(0)]
     for factor in design.factors:
+        if factor.steps or factor.levels:
+            cells.append(np.array([values_outside(factor, table).sum()], dtype=np.float64))
         if factor.levels:
             cells.append(np.nansum(level_values(factor, table), axis=0))
         elif factor.is_spline:
-            value = table.X[:, table.columns.index(factor.source)]
+            value = table.column(factor.source)
             for inner in factor.steps:
                 if inner.function in SCALARS:
-                    value = apply_scalar(inner.function, inner.numbers, value, factor.source)[0]
+                    value = apply_scalar(inner.function, inner.numbers, value)[0]
             knots = np.sort(factor.steps[-1].numbers[LEADING[factor.steps[-1].function] + 2 :])
             places = np.searchsorted(knots, value[~np.isnan(value)])
             cells.append(np.bincount(places, minlength=len(knots) + 1).astype(np.float64))

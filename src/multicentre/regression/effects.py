@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from multicentre.core.steps import step
 from multicentre.errors import ConfigurationError
-from multicentre.formula.design import Design, build_columns, differentiate_columns
+from multicentre.formula.columns import build_columns, differentiate_columns
+from multicentre.formula.design import Design
 from multicentre.formula.site import FormulaPart
 from multicentre.regression import messages
 from multicentre.regression.maths import Link, Terms, predicted_mean, slopes

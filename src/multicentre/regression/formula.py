@@ -18,14 +18,16 @@ from multicentre.errors import ConfigurationError
 from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates
 from multicentre.formula.agreement import needs_quantiles
-from multicentre.formula.design import Design, Table, build_columns
+from multicentre.formula.columns import Table, build_columns, check_values
+from multicentre.formula.design import Design
 from multicentre.formula.grammar import Formula, parse_formula
 from multicentre.regression import messages
 from multicentre.regression.effects import requested_effects
 from multicentre.regression.maths import p_values, quantile
+from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.results import INTERCEPT, RegressionResults
 from multicentre.regression.rounds import Agreed
-from multicentre.regression.site import RegressionMissing, RegressionSite
+from multicentre.regression.site import RegressionSite
 from multicentre.regression.site_effects import SiteEffects
 
 if TYPE_CHECKING:
@@ -56,7 +58,9 @@ class FittedDesign(Design):
         """Return the columns of the design, shape (n, number of columns), for columns of the data."""
         marked = add_indicators(values, columns, self.data_levels, self.data_marked)
         names = (*columns, *(f"missing_{name}" for name in self.data_marked))
-        return build_columns(self, Table(marked, names, self.data_levels))
+        table = Table(marked, names, self.data_levels)
+        check_values(self, table)
+        return build_columns(self, table)
 
 
 class HasFormula(RegressionResults):

@@ -5,7 +5,7 @@ import pytest
 
 from multicentre.errors import ConfigurationError, SchemaMismatch
 from multicentre.formula.agreement import make_design
-from multicentre.formula.design import Table
+from multicentre.formula.columns import Table
 from multicentre.formula.grammar import parse_formula
 
 TABLE = Table(np.zeros((1, 5)), ("age", "bmi", "rooms", "stage=II", "sex=m"), ("stage=I", "stage=II", "sex=f", "sex=m"))
@@ -121,6 +121,9 @@ def test_columns_of_a_design(formula, columns):
         ("ns(age, knots=[3, 1], boundary=[0, 9])", ConfigurationError, "increasing knots"),
         ("bs(age, degree=7, knots=[3], boundary=[0, 9])", ConfigurationError, "bs must have"),
         ("ns(age, df=4)", ConfigurationError, "must be stated without sites"),
+        ("power(age, 3):bmi", ConfigurationError, "powers of a term must add up to at most 3"),
+        ("log(centre(age, 60))", ConfigurationError, "logarithms and roots first"),
+        ("power(power(age, 2), 3)", ConfigurationError, "powers up to 3"),
         ("stage + C(stage)", ConfigurationError, "several give stage=II"),
     ],
 )

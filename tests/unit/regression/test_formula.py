@@ -96,7 +96,8 @@ def test_the_outcome_of_the_formula_must_be_that_of_the_data():
     [
         ("died ~ weight", {}, SchemaMismatch, "got weight"),
         ("age + exp(dose)", {}, ConfigurationError, "function must be one of"),
-        ("log(centre(age, 60))", {}, DataError, "log must have positive values"),
+        ("log(zero)", {}, DataError, r"defined for all values; those of log\(zero\) are not"),
+        ("C(zero, levels=[0, 1])", {}, DataError, r"those of C\(zero, levels=\[0, 1\]\) are not"),
         ("C(stage, ref='IV')", {}, ConfigurationError, "got IV"),
         ("ns(age, knots=[500], boundary=[40, 900])", {}, DataError, r"have none: ns.*range 2"),
         ("age + offset(dose)", {"offset": "dose"}, ConfigurationError, "one offset"),
@@ -107,8 +108,9 @@ def test_the_outcome_of_the_formula_must_be_that_of_the_data():
     ],
 )
 def test_clear_errors(formula, options, error, message):
+    table = frame().assign(zero=np.resize([0.0, 1.0, 2.0, 5.0], N))
     with pytest.raises(error, match=message):
-        FedGLM("binomial", formula=formula, **options).fit(federate(data_of(frame())))
+        FedGLM("binomial", formula=formula, **options).fit(federate(data_of(table)))
 
 
 def test_a_level_without_patients_is_named():
