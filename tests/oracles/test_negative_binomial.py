@@ -42,7 +42,7 @@ def check(model, expected, rel):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("n_sites", [1, 3, 10])
+@pytest.mark.parametrize("n_sites", [1, 3, pytest.param(10, marks=pytest.mark.slow)])
 def test_fits_equal_glm_nb_for_any_split(name, n_sites):
     check(fitted(FedGLM("negative_binomial", **OPTIONS[name]), n_sites=n_sites), FROZEN[name], 1e-7)
 

@@ -165,6 +165,7 @@ def test_slopes_that_differ_between_thresholds_are_marked():
     assert model.equal_slopes_.degrees_of_freedom == 1
 
 
+@pytest.mark.slow
 def test_the_test_of_equal_slopes_keeps_its_level():
     """Of 200 samples in which slopes are equal, about 10 are rejected at 0.05: between 2 and 21 with near certainty."""
     from multicentre.regression.categorical import maths

@@ -54,6 +54,7 @@ def test_the_information_at_the_end_of_the_last_step_is_exact(seed, monkeypatch)
     assert model.deviance_ == pytest.approx(stepwise.deviance_, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_some_fit_is_spared_its_last_call(monkeypatch):
     spared = [mc.regression.FedLogisticRegression().fit(federate(patients(seed))).n_iter_ for seed in range(6)]
     monkeypatch.setattr(rounds, "SHORT_STEP", 0.0)
