@@ -50,10 +50,8 @@ JUDGED = {
         "DescribeSite.check_quality": "rounded figures at codes and shares that no request names; each rests on "
         "the policy's minimum, and numbers of patients are multiples of it",
     },
-    "regression/site.py": {
-        "RegressionSite.describe": NAMES,
-        "RegressionSite.tell_intercept": ONE_EFFECT,
-    },
+    "regression/patients.py": {"RegressionPatients.describe": NAMES},
+    "regression/site.py": {"RegressionSite.tell_intercept": ONE_EFFECT},
     "regression/mixed/site.py": {
         "LinearMixedSite.tell_effects": ONE_EFFECT,
         "GeneralizedMixedSite.tell_effects": ONE_EFFECT,

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from multicentre.core.session import Session
 from multicentre.regression import messages
 from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, TestResult, chi_square_test
+from multicentre.regression.patients import STEEPEST
 from multicentre.regression.rounds import (
     NO_GAIN,
     NOISE,
@@ -37,7 +38,7 @@ from multicentre.regression.rounds import (
     check_independent,
     start_of,
 )
-from multicentre.regression.site import STEEPEST, RegressionSite
+from multicentre.regression.site import RegressionSite
 
 Floats = NDArray[np.float64]
 # Overdispersion times the mean outcome where the rounds start is at least this. From 0, the first step would be long.

@@ -33,10 +33,11 @@ from multicentre.regression.maths import (
     variance,
 )
 from multicentre.regression.overdispersion import HasOverdispersion
+from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.private.results import BOUNDS, BOUNDS_BY_COLUMN, PRIVATE_STEPS, Bounds, HasPrivacy
 from multicentre.regression.results import Scales, default_link, to_units
 from multicentre.regression.rounds import Agreed, Fit, Plan
-from multicentre.regression.site import RegressionMissing, RegressionSite
+from multicentre.regression.site import RegressionSite
 from multicentre.regression.site_effects import (
     HasSiteIntercepts,
     SiteEffects,

@@ -14,7 +14,7 @@ from multicentre.data.tabledata import TableData
 from multicentre.estimator.base import Metric
 from multicentre.estimator.parameters import ParameterRanges
 from multicentre.regression.estimator import Errors, FedGLM
-from multicentre.regression.site import RegressionMissing
+from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.site_effects import SiteEffects
 
 Floats = NDArray[np.float64]

@@ -53,8 +53,9 @@ from multicentre.regression.maths import (
     predictor_of,
     start_coefficients,
 )
+from multicentre.regression.patients import STEEPEST
 from multicentre.regression.penalty import minimise_penalised
-from multicentre.regression.site import STEEPEST, RegressionSite
+from multicentre.regression.site import RegressionSite
 
 Floats = NDArray[np.float64]
 # Relative rise of the deviance that is treated as rounding error of the sums and does not halve the step.

@@ -1,8 +1,9 @@
 """Site part of the generalised linear models: the steps that a coordinator can request.
 
-Steps also inherited: ``count_gaps``, ``handle_gaps``, ``add_indicators`` and ``report_gaps`` from
-data/missing/values.py; ``build_design`` from formula/site.py, and ``count_below`` for knots from
-statistics/quantiles/site.py. Of these, only ``report_gaps`` returns values of a single site.
+Steps also inherited: ``describe``, ``sum_columns`` and ``sum_products`` from regression/patients.py; ``count_gaps``,
+``handle_gaps``, ``add_indicators`` and ``report_gaps`` from data/missing/values.py; ``build_design`` from
+formula/site.py, and ``count_below`` for knots from statistics/quantiles/site.py. Of these, only ``report_gaps`` returns
+values of a single site.
 
 ``tell_intercept`` returns the intercept of a single site, on request. All other answers are terms of sums over sites.
 An answer states its effective number of patients: those of its smallest group, or fewer if a few patients dominate the
@@ -12,34 +13,26 @@ weights. The guard refuses an answer with too few.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
-from multicentre.core.messages import Length, Lengths, Message, Nothing
+from multicentre.core.messages import Length, Lengths, Message
 from multicentre.core.steps import step
-from multicentre.core.wire import encode
-from multicentre.data.missing.values import Missing
-from multicentre.data.records import effective_number, fewest_different
-from multicentre.data.tabledata import TableData
-from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
+from multicentre.errors import ConfigurationError, MessageError
 from multicentre.regression import messages
 from multicentre.regression.effects import EffectsPart
 from multicentre.regression.maths import (
     LARGEST_PREDICTOR,
-    LINKS,
-    Family,
-    Link,
     Terms,
     derive,
     patient_terms,
     predicted_mean,
-    saturated,
     slopes,
 )
-from multicentre.regression.negative_binomial import LARGEST_COUNT, derive_counts
+from multicentre.regression.negative_binomial import derive_counts
+from multicentre.regression.patients import STEEPEST, RegressionPatients
 from multicentre.regression.private.site import PrivateSteps
 from multicentre.regression.site_intercepts import (
     FLAT,
@@ -50,71 +43,20 @@ from multicentre.regression.site_intercepts import (
 )
 
 Floats = NDArray[np.float64]
-# Handling of missing entries by the regression models.
-RegressionMissing = Literal["complete", "indicator", "mean"]
-# Per standard deviation of a column, on the scale of the linear predictor. Larger coefficients turn the model into a
-# step between two patients, so that its derivatives depend on these two.
-STEEPEST = 1e3
-# Rounding error of effective numbers; 10 equal patients must not count as 9.
-ROUNDING = 1e-6
 
 
-class RegressionSite(EffectsPart, PrivateSteps):
+class RegressionSite(RegressionPatients, EffectsPart, PrivateSteps):
     """Site part of federated generalised linear models."""
 
     method: ClassVar[str] = "fed-glm"
-    holds: ClassVar[type] = TableData
-    remembers: ClassVar[type[Message]] = messages.Model
-    handles: ClassVar[tuple[Missing, ...]] = get_args(RegressionMissing)
     lengths: ClassVar[Lengths] = {
-        "d": "covariates; a category has one for each of its levels",
         "v": "columns and levels of a formula",
         "p": Length("coefficients: the intercept and one per covariate"),
     }
-    data: TableData
-    state: messages.Model | None = None
-    _about_site: bytes = b""
 
     def n_parameters(self, request: Message) -> int:
         """Return the number of coefficients of a request."""
         return len(request.coefficients) if isinstance(request, messages.At) else 0
-
-    @step(releases=messages.Described, when="once")
-    def describe(self, request: Nothing) -> messages.Described:
-        """Return the names of columns, levels of categories and classes, which must agree over sites."""
-        data = self.data
-        outcome = (data.outcome_name,) if data.outcome_name else ()
-        return messages.Described(data.columns, data.classes, levels=data.levels, outcome=outcome, patients=len(data))
-
-    @step(releases=messages.Totals, when="once", summed=True)
-    def sum_columns(self, request: messages.Model) -> messages.Totals:
-        """Count the patients, and sum covariates and outcomes, for their means."""
-        self._agree(request)
-        weights, outcome = self._weights, self._outcome
-        covariates = self._covariates
-        return messages.Totals(
-            float(len(self.data)),
-            float(weights.sum()),
-            weights @ ~np.isnan(covariates),
-            weights @ np.nan_to_num(covariates),
-            float(weights @ outcome),
-            float(weights @ saturated(self._family, outcome)),
-            float(weights @ xlogy(outcome, outcome)) if self._family == "poisson" else 0.0,
-            patients=self._behind(weights),
-        )
-
-    @step(releases=messages.Moments, when="once", summed=True)
-    def sum_products(self, request: messages.Centre) -> messages.Moments:
-        """Sum products of covariates and outcome about their means, for their scale and the start of the rounds."""
-        self._agree(request)
-        rows, weights = self._centred(request), self._weights
-        outcome = self._outcome - request.mean
-        return messages.Moments(
-            rows.T @ (rows * weights[:, None]),
-            rows.T @ (weights * outcome),
-            float(weights @ np.square(outcome)),
-            patients=self._behind(weights),
-        )
 
     @step(releases=messages.Sums, when="every round", summed=True)
     def sum_derivatives(self, request: messages.At) -> messages.Sums:
@@ -200,17 +142,6 @@ class RegressionSite(EffectsPart, PrivateSteps):
         value = request.coefficients[0] + result.intercept - float(shift @ request.coefficients)
         return messages.OwnIntercept(value, float(np.sqrt(max(variance, 0.0))), patients=behind)
 
-    def _ask_only_once(self, request: Message) -> None:
-        """Refuse a second, different request about this site alone: the difference could single out a patient."""
-        encoded = encode(request)
-        if self._about_site not in (b"", encoded):
-            raise ConfigurationError(
-                "repeated requests about a single site must be identical; got a different one",
-                where=self.method,
-                hint="Start a new fit.",
-            )
-        self._about_site = encoded
-
     def _own_intercept(self, request: messages.At) -> tuple[OwnIntercept | None, int]:
         """Return the site's intercept, None if it is not finite, and the effective number of patients."""
         rows, outcome, predictor = self._standardised(request)
@@ -224,91 +155,6 @@ class RegressionSite(EffectsPart, PrivateSteps):
             return None, behind
         return OwnIntercept(float(shifted[0] - predictor[0]), centred), behind
 
-    @property
-    def _model(self) -> messages.Model:
-        if self.state is None:
-            raise ConfigurationError(
-                "the fit must begin with its model; got another request first",
-                where=self.method,
-                hint="Begin the fit again.",
-            )
-        return self.state
-
-    @property
-    def _family(self) -> Family:
-        return cast(Family, self._model.family)
-
-    @property
-    def _link(self) -> Link:
-        return cast(Link, self._model.link)
-
-    def _agree(self, request: messages.Model) -> None:
-        """Check and store the model of the fit, the same in all requests."""
-        fields: dict[str, Any] = {name: getattr(request, name) for name in messages.Model.declarations()}
-        model = messages.Model(**fields)
-        if self.state not in (None, model):
-            raise ConfigurationError(
-                "the model must be that of the first request; got a different one",
-                where=self.method,
-                hint="Begin a new fit.",
-            )
-        if request.link not in LINKS.get(request.family, ()):
-            raise ConfigurationError(
-                f"the link must be one of {request.family}; got {request.link}",
-                where="link",
-                hint="See the parameters of FedGLM.",
-            )
-        named = [name for name in (request.offset, request.weights, request.cluster) if name]
-        if absent := sorted(set(named) - set(self.data.columns)):
-            raise SchemaMismatch(
-                f"offset, weights and cluster must be columns; got {', '.join(absent)}",
-                where="columns",
-                hint=f"The columns are {', '.join(self.data.columns[:10])}.",
-            )
-        if self.state is None:
-            self.state = model
-
-    @cached_property
-    def _places(self) -> list[int]:
-        """Places of the covariates among the columns."""
-        model = self._model
-        others = {model.offset, model.weights, model.cluster}
-        return [place for place, name in enumerate(self.data.columns) if name not in others]
-
-    @property
-    def _covariates(self) -> Floats:
-        return self.data.X[:, self._places]
-
-    def _column(self, name: str) -> Floats:
-        values = self.data.X[:, self.data.columns.index(name)]
-        if np.isnan(values).any():
-            raise DataError(
-                f"a column of offsets, weights or clusters must be complete; {int(np.isnan(values).sum())} of "
-                f"{len(values)} entries are missing",
-                where=name,
-                hint='Fit with missing="complete", or complete the column.',
-            )
-        return values
-
-    @cached_property
-    def _weights(self) -> Floats:
-        name = self._model.weights
-        if not name:
-            return np.ones(len(self.data))
-        weights = self._column(name)
-        if (weights < 0).any() or not weights.any():
-            raise DataError(
-                f"weights must be at least 0 and not all 0; {int((weights < 0).sum())} of {len(weights)} are below 0",
-                where=name,
-                hint="Correct the column.",
-            )
-        return weights
-
-    @cached_property
-    def _offset(self) -> Floats:
-        name = self._model.offset
-        return self._column(name) if name else np.zeros(len(self.data))
-
     @cached_property
     def _clusters(self) -> NDArray[np.int64] | None:
         """Number of each patient's cluster from 0, shape (n,); None without clusters."""
@@ -316,42 +162,6 @@ class RegressionSite(EffectsPart, PrivateSteps):
         if not name:
             return None
         return np.asarray(np.unique(self._column(name), return_inverse=True)[1], dtype=np.int64)
-
-    @cached_property
-    def _outcome(self) -> Floats:
-        """Outcomes, shape (n,): 1 for the second of two classes."""
-        family, data = self._family, self.data
-        if (family == "binomial") != (data.outcome == "class") or len(data.classes) not in (0, 2):
-            expected = "one of two classes" if family == "binomial" else "a number"
-            kind = "a number" if data.outcome == "number" else f"one of {len(data.classes)} classes"
-            raise SchemaMismatch(
-                f"the outcome of family {family} must be {expected}; got {kind}",
-                where="y",
-                hint='Set family="binomial" for two classes, and outcome="number" in the data for numbers.',
-            )
-        outcome = data.y.astype(np.float64)
-        wrong = {
-            "poisson": outcome < 0,
-            "gamma": outcome <= 0,
-            "negative_binomial": (outcome < 0) | (outcome != np.rint(outcome)) | (outcome > LARGEST_COUNT),
-        }.get(family, np.zeros(0, dtype=np.bool_))
-        if wrong.any():
-            whole = f"whole numbers from 0 to {LARGEST_COUNT:,}"
-            expected = {"poisson": "at least 0", "gamma": "positive"}.get(family, whole)
-            raise DataError(
-                f"outcomes of family {family} must be {expected}; {int(wrong.sum())} of {len(outcome)} are not",
-                where="y",
-                hint="Choose another family, or correct the outcomes.",
-            )
-        return outcome
-
-    def _centred(self, request: messages.Centre) -> Floats:
-        """Return the covariates minus their means, with missing entries at the mean, shape (n, d)."""
-        if len(request.centre) != len(self._places):
-            raise MessageError(
-                f"the request must hold {len(self._places)} covariates; got {len(request.centre)}", where=self.method
-            )
-        return np.nan_to_num(self._covariates - request.centre)
 
     def _at(self, request: messages.At) -> tuple[Floats, Floats, Floats]:
         """Return standardised rows with a column of ones, outcomes, and linear predictors.
@@ -399,19 +209,3 @@ class RegressionSite(EffectsPart, PrivateSteps):
 
     def _terms(self, request: messages.At, outcome: Floats, predictor: Floats) -> Terms:
         return patient_terms(self._family, self._link, outcome, predictor, request.overdispersion)
-
-    def _behind_terms(self, terms: Terms) -> int:
-        """Return the effective number of patients behind the derivatives."""
-        return self._behind(self._weights * terms.weight, self._weights * terms.score)
-
-    def _behind(self, *weights: Floats) -> int:
-        """Return the effective number of patients of weighted sums; unmasked, also that of the smallest group."""
-        checked = weights[:1] if self.masked else weights
-        effective = [int(min(effective_number(each), len(self.data)) + ROUNDING) for each in checked]
-        return min(effective if self.masked else [*effective, self._fewest])
-
-    @cached_property
-    def _fewest(self) -> int:
-        """Fewest patients with a class, or who differ from the others in a column."""
-        counts = np.bincount(self.data.y) if self.data.outcome == "class" else np.zeros(0)
-        return int(min(fewest_different(self.data.X), counts[counts > 0].min(initial=len(self.data))))

@@ -22,8 +22,8 @@ from multicentre.regression.categorical.rounds import Agreed, Fit
 from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.estimator import MASKED_TOL
 from multicentre.regression.maths import chi_square_test
+from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.rounds import Plan
-from multicentre.regression.site import RegressionMissing
 
 Floats = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from multicentre.regression.categorical.maths import OrdinalLink
 from multicentre.regression.categorical.results import Kind, Name
 from multicentre.regression.categorical.rounds import Agreed, Fit
 from multicentre.regression.maths import TestResult, chi_square_test
-from multicentre.regression.site import RegressionMissing
+from multicentre.regression.patients import RegressionMissing
 
 Floats = NDArray[np.float64]
 # Level below which the printed results say that coefficients differ: the usual level of a test.

@@ -47,6 +47,7 @@ from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.curvature import extrapolate_information
 from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, dependent_columns
 from multicentre.regression.messages import Described
+from multicentre.regression.patients import STEEPEST
 from multicentre.regression.rounds import (
     LARGEST_START,
     MASKED_ERROR,
@@ -58,7 +59,6 @@ from multicentre.regression.rounds import (
     STILL_MOVING,
     Plan,
 )
-from multicentre.regression.site import STEEPEST
 
 Floats = NDArray[np.float64]
 # Halvings of a step that bring thresholds into order: after 60, the step is below the resolution of doubles.

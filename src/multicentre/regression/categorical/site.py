@@ -31,7 +31,7 @@ from multicentre.regression.categorical.maths import (
     link_of,
 )
 from multicentre.regression.messages import Described
-from multicentre.regression.site import ROUNDING, STEEPEST, RegressionMissing
+from multicentre.regression.patients import ROUNDING, STEEPEST, RegressionMissing
 
 Floats = NDArray[np.float64]
 # Links of each kind of model.

@@ -20,8 +20,8 @@ from multicentre.regression.mixed.maths import triangle
 from multicentre.regression.mixed.results import MixedResults
 from multicentre.regression.mixed.rounds import check_several, effects_of, fit_generalized, fit_linear
 from multicentre.regression.mixed.site import GeneralizedMixedSite, LinearMixedSite
+from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.rounds import Plan, agree
-from multicentre.regression.site import RegressionMissing
 
 Floats = NDArray[np.float64]
 _NAMES = Where(

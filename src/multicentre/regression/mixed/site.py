@@ -1,6 +1,8 @@
 """Site parts of the mixed models: the steps that a coordinator can request.
 
-Steps also inherited: all of regression/site.py.
+Steps also inherited: ``describe``, ``sum_columns`` and ``sum_products`` from regression/patients.py; ``count_gaps``,
+``handle_gaps``, ``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, only ``report_gaps``
+returns values of a single site.
 
 ``tell_effects`` returns the predicted effects of a single site, on request. All other answers are terms of sums over
 sites.
@@ -20,17 +22,18 @@ from multicentre.regression.maths import patient_terms
 from multicentre.regression.mixed import messages
 from multicentre.regression.mixed.laplace import SiteData, expand, find_mode
 from multicentre.regression.mixed.maths import Moments, lower, size_of, weigh, weigh_with_derivatives
-from multicentre.regression.site import STEEPEST, RegressionSite
+from multicentre.regression.patients import STEEPEST, RegressionPatients
 
 Floats = NDArray[np.float64]
 # Entries of the Cholesky factor of the effects' covariance. A site differs from the mean by less than exp(50) in odds.
 LARGEST_FACTOR = 50.0
 
 
-class MixedSite(RegressionSite):
+class MixedSite(RegressionPatients):
     """Base of the site parts of mixed models."""
 
     lengths: ClassVar[Lengths] = {
+        "p": "coefficients: the intercept and one per covariate",
         "q": "effects of a site: the intercept, and one per covariate in slopes",
         "r": "variances and covariances of the effects",
         "v": "covariates, intercept and outcome",
@@ -41,7 +44,7 @@ class MixedSite(RegressionSite):
     def n_parameters(self, request: Message) -> int:
         """Return the number of coefficients, variances and covariances of a request."""
         if not isinstance(request, messages.Effects):
-            return super().n_parameters(request)
+            return 0
         n_effects = 1 + len(request.slopes)
         return 1 + len(request.spread) + n_effects * (n_effects + 1) // 2
 

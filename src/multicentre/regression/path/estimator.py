@@ -21,9 +21,9 @@ from multicentre.regression.estimator import FedGLM
 from multicentre.regression.maths import Family, Link
 from multicentre.regression.path.rounds import Path, PathPlan, fit_path
 from multicentre.regression.path.site import MOST_FOLDS, PathSite
+from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.results import to_units
 from multicentre.regression.rounds import Agreed, Plan
-from multicentre.regression.site import RegressionMissing
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,9 +27,9 @@ from multicentre.core.session import Session
 from multicentre.regression import messages, rounds
 from multicentre.regression.path.messages import AtFolds, AtPath, FoldMoments, PathState, PathSums
 from multicentre.regression.path.site import PathSite
+from multicentre.regression.patients import STEEPEST
 from multicentre.regression.penalty import minimise_penalised
 from multicentre.regression.rounds import NOISE, Agreed, Plan
-from multicentre.regression.site import STEEPEST
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

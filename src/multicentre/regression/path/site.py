@@ -23,7 +23,8 @@ from multicentre.regression.maths import derive, patient_terms, unit_deviances
 from multicentre.regression.messages import At, Centre
 from multicentre.regression.path.folds import divide
 from multicentre.regression.path.messages import AtFolds, AtPath, FoldMoments, PathSums
-from multicentre.regression.site import STEEPEST, RegressionSite
+from multicentre.regression.patients import STEEPEST
+from multicentre.regression.site import RegressionSite
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
