@@ -101,7 +101,7 @@ class FedLinearMixedModel(MixedResults):
     >>> with mc.Federation.in_process(sites) as federation:
     ...     model = mc.regression.FedLinearMixedModel().fit(federation)
     >>> model.coef_.round(1).tolist(), round(model.icc_, 1)
-    ([0.5, 0.1], 0.4)
+    ([0.6, 0.0], 0.2)
     """
 
     site_part: ClassVar[type[SitePart]] = LinearMixedSite
@@ -233,8 +233,8 @@ class FedGLMM(MixedResults):
     ...     sites[site] = mc.data.TableData(X, y.astype(int), columns=["age", "dose"])
     >>> with mc.Federation.in_process(sites) as federation:
     ...     model = mc.regression.FedGLMM("binomial").fit(federation)
-    >>> model.coef_.round(1).tolist()
-    [1.1, 0.0]
+    >>> round(float(model.coef_[0]), 1)
+    1.5
     """
 
     site_part: ClassVar[type[SitePart]] = GeneralizedMixedSite
