@@ -27,7 +27,7 @@ FITS: dict[str, dict[str, Any]] = {
 }
 
 
-CHOSEN, REPORTED = (0, 1), (5, 6, 7)
+CHOSEN, REPORTED = (0, 1), (8, 9, 10)
 
 
 def wisconsin(seed: int) -> dict[str, MultiViewData]:

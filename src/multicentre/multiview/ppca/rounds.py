@@ -37,6 +37,7 @@ from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths import ard, start
 from multicentre.multiview.ppca.maths.acceleration import MOST_REFUSALS, Trail
 from multicentre.multiview.ppca.maths.gauge import prior_units
+from multicentre.multiview.ppca.maths.global_step import weigh_logarithm
 from multicentre.multiview.ppca.maths.invariant import (
     SharedSums,
     answer_round,
@@ -56,6 +57,7 @@ from multicentre.multiview.ppca.maths.model import (
     square_root,
 )
 from multicentre.multiview.ppca.maths.moments import PatternMoments
+from multicentre.multiview.ppca.maths.prior import TYPICAL_PATIENTS
 from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.site import MvPPCASite
 
@@ -372,7 +374,8 @@ def _metric(state: messages.Shared) -> Floats:
     """Return weights of residuals: loadings and means in units of the noise, and logarithms of variances."""
     d, q = state.loadings.shape
     by_noise = 1.0 / np.sqrt(state.noise)
-    return np.concatenate([np.repeat(by_noise, q), by_noise, np.full(2 * d, np.sqrt(0.5))])
+    intercepts = weigh_logarithm(state.intercept_variance, state.noise / TYPICAL_PATIENTS)
+    return np.concatenate([np.repeat(by_noise, q), by_noise, np.full(d, np.sqrt(0.5)), intercepts])
 
 
 def _shared(

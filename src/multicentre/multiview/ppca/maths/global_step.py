@@ -194,15 +194,29 @@ def unpack_prior(vector: Floats, like: Prior) -> Prior:
     return Prior(loadings=loadings.reshape(d, q), mean=mean, **variances)
 
 
+def weigh_logarithm(variance: Floats, error: Floats) -> Floats:
+    """Return weights of the logarithms of variances between sites, whose estimates at a site have the variance `error`.
+
+    The logarithm of a variance that tends to zero changes in every round, and the data do not show it.
+
+    Examples
+    --------
+    >>> weigh_logarithm(np.array([1.0, 1e-9]), np.array([0.01, 0.01])).round(3).tolist()
+    [0.7, 0.0]
+    """
+    return np.asarray(np.sqrt(0.5) * variance / (variance + error))
+
+
 def weigh_prior(prior: Prior, layout: Layout) -> Floats:
     """Return weights of residuals: centres in units of their spread at a typical site, and logarithms of variances."""
     q, of, sizes = prior.loadings.shape[1], layout.view_of, np.sqrt(np.asarray(layout.sizes, dtype=np.float64))
     error = prior.centre(layout).noise / TYPICAL_PATIENTS
-    weights = [
-        np.where(
-            np.isfinite(variance[of]), 1.0 / np.sqrt(np.where(np.isfinite(variance), variance, 0.0)[of] + error), 0.0
-        )
-        for variance in (prior.loadings_variance, prior.mean_variance)
-    ]
-    logarithms = [sizes * np.sqrt(0.5 * q), sizes * np.sqrt(0.5), sizes, sizes, np.zeros(len(prior.noise))]
-    return np.concatenate([np.repeat(weights[0], q), weights[1], *logarithms])
+    error_of_view = np.add.reduceat(error, layout.starts) / np.asarray(layout.sizes)
+    weights, logarithms = [], []
+    for variance in (prior.loadings_variance, prior.mean_variance):
+        proper = np.isfinite(variance)
+        finite = np.where(proper, variance, 1.0)
+        weights.append(np.where(proper[of], 1.0 / np.sqrt(finite[of] + error), 0.0))
+        logarithms.append(weigh_logarithm(finite, error_of_view) * sizes)
+    logarithms[0] *= np.sqrt(q)
+    return np.concatenate([np.repeat(weights[0], q), weights[1], *logarithms, sizes, sizes, np.zeros(len(prior.noise))])

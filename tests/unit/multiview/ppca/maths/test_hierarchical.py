@@ -175,13 +175,17 @@ def test_gauge_moves_the_centre_of_the_prior():
 
 @pytest.fixture(scope="module")
 def unlike_sites():
+    return draw_unlike_sites()
+
+
+def draw_unlike_sites(q=3):
     """Six sites whose loadings differ by 0.1 and means by 0.2, and fresh rows of each."""
     rng = np.random.default_rng(3)
-    W, mu, train, test = rng.normal(size=(33, 3)), rng.normal(size=33), [], []
+    W, mu, train, test = rng.normal(size=(33, q)), rng.normal(size=33), [], []
     for _ in range(6):
         own, centre = W + 0.1 * rng.normal(size=W.shape), mu + 0.2 * rng.normal(size=33)
         noise = (0.3 * 20 / rng.gamma(20, size=3))[LAYOUT.view_of]
-        rows = rng.normal(size=(460, 3)) @ own.T + centre + rng.normal(size=(460, 33)) * np.sqrt(noise)
+        rows = rng.normal(size=(460, q)) @ own.T + centre + rng.normal(size=(460, 33)) * np.sqrt(noise)
         train.append(rows[:60])
         test.append(rows[60:])
     return reduce_sites(train), reduce_sites(test)
@@ -202,6 +206,21 @@ def test_between_site_spread_is_found_and_local_laws_predict_better(unlike_sites
     hierarchical = held_out(state)
     assert hierarchical > held_out([(own, LatentLaw.standard(3)) for own in alone]) + 0.2
     assert hierarchical > held_out([(shared, law) for law in laws]) + 0.5
+
+
+@pytest.mark.slow
+def test_five_dimensions_of_sixty_patients_gain_half_a_nat_from_the_other_sites():
+    """Held-out patients of each site, against maximum likelihood at that site."""
+    train, test = draw_unlike_sites(5)
+    start = start_shared(train, LAYOUT, 5)
+    shared, laws, _ = fit_invariant(train, LAYOUT, start, n_rounds=10)
+    _, state, _ = fit_hierarchical(train, LAYOUT, shared, laws, n_rounds=12, reml=True)
+    alone = [fit_local(own, LAYOUT, start, n_iterations=60).parameters for own in train]
+    around, local = (
+        sum(site_log_likelihood(own, *law) for own, law in zip(test, each, strict=True)) / 2400
+        for each in (state, [(own, LatentLaw.standard(5)) for own in alone])
+    )
+    assert around > local + 0.5
 
 
 def test_equal_sites_lose_little_against_the_shared_fit():
