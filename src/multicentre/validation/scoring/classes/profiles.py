@@ -8,11 +8,12 @@ counts of few patients, and sums that rest on few patients whose predictions dif
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Message, array, text, texts
+from multicentre.core.messages import Lengths, Message, array, text, texts
 from multicentre.core.steps import Release, step
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.validation.scoring.classes.curves import STEEPEST, derive_line
@@ -67,10 +68,10 @@ class ProfileRequest(Subgroups):
 class Profile(Release):
     """Records and predictions by bin of log odds; the first row is of all records, then one row per subgroup."""
 
-    counts: Integers = array("records without and with the class by bin", ("s", 2, "b"), dtype="i8", bound=RECORDS)
-    predicted: Integers = array("sums of predictions, times 2^24", ("s", "b"), dtype="i8", bound=LARGEST_FIXED)
-    squares: Integers = array("sums of squared errors, times 2^24", ("s",), dtype="i8", bound=LARGEST_FIXED)
-    fourths: Integers = array("sums of their squares, times 2^24", ("s",), dtype="i8", bound=LARGEST_FIXED)
+    counts: Integers = array("records without and with the class by bin", ("v", 2, "b"), dtype="i8", bound=RECORDS)
+    predicted: Integers = array("sums of predictions, times 2^24", ("v", "b"), dtype="i8", bound=LARGEST_FIXED)
+    squares: Integers = array("sums of squared errors, times 2^24", ("v",), dtype="i8", bound=LARGEST_FIXED)
+    fourths: Integers = array("sums of their squares, times 2^24", ("v",), dtype="i8", bound=LARGEST_FIXED)
 
 
 @dataclass(frozen=True)
@@ -78,19 +79,24 @@ class LinesRequest(Subgroups):
     """Intercepts and slopes at which derivatives are summed."""
 
     chosen: Integers = array("places of the subgroups that are evaluated", ("h",), dtype="i8")
-    lines: Floats = array("intercept and slope of each fit, for all records and each subgroup", (2, "s", 2))
+    lines: Floats = array("intercept and slope of each fit, for all records and each subgroup", (2, "v", 2))
 
 
 @dataclass(frozen=True)
 class Derivatives(Release):
     """Derivatives of the log-likelihood by intercept and slope."""
 
-    gradients: Integers = array("first derivatives, times 2^24", (2, "s", 2), dtype="i8", bound=LARGEST_FIXED)
-    informations: Integers = array("second derivatives, times 2^24", (2, "s", 3), dtype="i8", bound=LARGEST_FIXED)
+    gradients: Integers = array("first derivatives, times 2^24", (2, "v", 2), dtype="i8", bound=LARGEST_FIXED)
+    informations: Integers = array("second derivatives, times 2^24", (2, "v", 3), dtype="i8", bound=LARGEST_FIXED)
 
 
 class ClassEvaluationPart(ClassPart):
     """Base class of site parts that evaluate classifiers of two classes."""
+
+    lengths: ClassVar[Lengths] = {
+        "g": "subgroups, and one for records without a subgroup",
+        "v": "groups that are evaluated: all records, and subgroups",
+    }
 
     def subgroups(self, request: Subgroups) -> tuple[Integers, tuple[str, ...]]:
         """Return the subgroup of every record, shape (n,), -1 without one, and the names of the subgroups."""
