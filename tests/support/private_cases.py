@@ -18,6 +18,8 @@ from multicentre.phenotyping.agreement import Universe
 from multicentre.phenotyping.dpfact import messages as dpfact_messages
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
+from multicentre.regression.private import messages as glm_messages
+from multicentre.regression.site import RegressionSite
 from support.toy_private import ClippedSite
 
 
@@ -165,7 +167,66 @@ def unclipped_descent(tensor: Any, factors: Any, axis: int, **how: Any) -> Any:
     return factors[axis - 1] + how["step"] * mttkrp(tensor, [ones, *factors], axis)
 
 
+BOX = {
+    "lower": -np.ones(3),
+    "upper": np.ones(3),
+    "outcome_lower": -1.0,
+    "outcome_upper": 1.0,
+}
+# Ends of the bounds of a column, among them bounds in the wrong order and without a width.
+HOSTILE_ENDS = [(0.0, 0.0), (1.0, -1.0), (-1e-300, 1e-300), (0.0, 5e-324), (-1e308, 1e308), (1e12, 2e12), (-1e-9, 0.0)]
+
+
+def numbers(rows: np.ndarray) -> mc.data.TableData:
+    return mc.data.TableData(rows[:, :3], rows[:, 3], outcome="number")
+
+
+def classes(rows: np.ndarray) -> mc.data.TableData:
+    return mc.data.TableData(rows[:, :3], (rows[:, 3] > 0).astype(int), classes=["no", "yes"])
+
+
+def hostile_boxes(name: str, kind: Any, **more: Any) -> list[list[tuple[str, Message]]]:
+    """Change the bounds of all columns and of the outcome, and their number."""
+    boxes = [
+        {"lower": np.full(3, low), "upper": np.full(3, high), "outcome_lower": low, "outcome_upper": high}
+        for low, high in HOSTILE_ENDS
+    ]
+    boxes += [{**BOX, "lower": -np.ones(2)}, {**BOX, "upper": np.ones(0)}]
+    return [[(name, kind(**{**more, **box}))] for box in boxes]
+
+
+def unclipped_box(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Any:
+    return (values - 0.5 * (lower + upper)) / (0.5 * (upper - lower)), np.zeros(values.shape, dtype=bool)
+
+
+LINEAR = {"family": "gaussian"}
+LOGISTIC = {"family": "binomial", "coefficients": np.zeros(4)}
+
 CASES = {
+    "fed-glm, moments": ClippedCase(
+        RegressionSite,
+        numbers,
+        4,
+        [("sum_private_moments", glm_messages.Box(**LINEAR, **BOX))],
+        "multicentre.regression.private.site.scale_to_box",
+        unclipped_box,
+        hostile_boxes("sum_private_moments", glm_messages.Box, **LINEAR),
+    ),
+    "fed-glm, derivatives": ClippedCase(
+        RegressionSite,
+        classes,
+        4,
+        [("sum_private_derivatives", glm_messages.PrivateAt(**LOGISTIC, **{**BOX, "outcome_lower": 0.0}))],
+        "multicentre.regression.private.site.scale_to_box",
+        unclipped_box,
+        [
+            *hostile_boxes("sum_private_derivatives", glm_messages.PrivateAt, **LOGISTIC),
+            *(
+                [("sum_private_derivatives", glm_messages.PrivateAt(**{**LOGISTIC, "coefficients": at}, **BOX))]
+                for at in (np.full(4, 1e6), np.full(4, -1e300), np.zeros(3), np.array([0.0, 1e3, -1e3, 5e-324]))
+            ),
+        ],
+    ),
     "toy-private-mean": ClippedCase(
         ClippedSite, lambda rows: rows, 4, [("clipped_sum", Nothing())], "support.toy_private.clip", lambda rows: rows
     ),

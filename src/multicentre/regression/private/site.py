@@ -68,7 +68,7 @@ class PrivateSteps(FormulaPart):
         low, high = (np.append(request.lower, request.outcome_lower), np.append(request.upper, request.outcome_upper))
         with np.errstate(over="ignore"):
             widths = high - low if len(high) == len(low) == d + 1 else np.zeros(1)
-        if not (np.isfinite(widths) & (widths > 0)).all():
+        if not (np.isfinite(widths) & (0.5 * widths > 0)).all():  # half of the smallest number is 0
             raise MessageError(
                 f"the request must hold {d} lower and upper bounds, the lower first; got others", where=self.method
             )
