@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,6 +135,7 @@ def evaluate_classifier(
         return collected, site_scores, count_left_out(opened, part, message)
 
     collected, site_scores, gaps = judge(federation, part, message, type(message).__name__, work)
+    scores_by_site, withheld = protect_last_site(site_scores.scores)
     area_under_curve(collected.counts[0])  # raises if all records are of one class
     return ClassifierEvaluation(
         classes,
@@ -144,10 +145,35 @@ def evaluate_classifier(
         int(min_records),
         float(confidence_level),
         collected,
-        site_scores.scores,
+        scores_by_site,
         site_scores.refused,
         round(gaps.get("n_incomplete", 0.0)),
+        withheld,
     )
+
+
+def protect_last_site(
+    scores: Mapping[str, Mapping[str, float]],
+) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
+    """Withhold a score of all sites if a single one lacks it, which would follow from the others and the total.
+
+    Prevalences and observed over expected events are ratios of sums; the other scores do not add up.
+
+    Examples
+    --------
+    >>> protect_last_site({"a": {"prevalence": 0.2}, "b": {"prevalence": float("nan")}})
+    ({'a': {'prevalence': nan}, 'b': {'prevalence': nan}}, ('prevalence',))
+    """
+    withheld = tuple(
+        name
+        for name in ("prevalence", "observed_over_expected")
+        if sum(not np.isfinite(values[name]) for values in scores.values() if name in values) == 1
+    )
+    visible = {
+        site: {name: np.nan if name in withheld else value for name, value in values.items()}
+        for site, values in scores.items()
+    }
+    return visible, withheld
 
 
 def _checked_thresholds(thresholds: ArrayLike | None) -> Floats:

@@ -52,6 +52,8 @@ class ClassifierEvaluation:
         Reasons of the sites that refused to return scores.
     n_incomplete : int
         Records that are not evaluated because of missing entries, after a fit to complete records.
+    withheld_scores : tuple of str
+        Scores that are withheld for all sites, because a single site lacks them and they would follow.
 
     Attributes
     ----------
@@ -75,6 +77,7 @@ class ClassifierEvaluation:
     sites: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     n_incomplete: int = 0
+    withheld_scores: tuple[str, ...] = ()
 
     @property
     def n_records(self) -> int:
@@ -309,6 +312,8 @@ class ClassifierEvaluation:
                 f"Withheld subgroups, because they or the rest would have fewer than {self.min_records} records of a "
                 f"class: {', '.join(self.withheld)}."
             )
+        if self.withheld_scores:
+            notes.append(f"Withheld at all sites, because one site's would follow: {', '.join(self.withheld_scores)}.")
         if self.refused:
             notes.append(f"Sites that refused to return their scores: {', '.join(self.refused)}.")
         return " ".join(notes)

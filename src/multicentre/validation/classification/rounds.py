@@ -36,8 +36,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Largest change of an intercept or slope at the end of the rounds; sums are multiples of 2^-24.
 TOL = 1e-7
-# A slope beyond this does not converge: predictions separate the outcomes, or do not rank them at all.
-LARGEST_LINE = 100.0
+# A slope beyond this does not converge: predictions separate the outcomes, or are nearly the same for all records.
+LARGEST_LINE = 1000.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def collect(
     located = total(opened, part.locate_scores, Nothing())
     edges = np.union1d(even_edges(located.counts.astype(np.float64))[0], log_odds(thresholds))
     profile = total(opened, part.count_profile, ProfileRequest(subgroups.column, subgroups.cuts, visible, edges))
-    lines, errors = _fit_lines(opened, part, subgroups, visible)
+    lines, errors = _fit_lines(opened, part, subgroups, visible, float(profile.counts[0].sum()))
     return Collected(
         tuple(names[place] for place in visible.tolist()),
         tuple(name for place, name in enumerate(names) if place not in visible),
@@ -112,27 +112,72 @@ def _agreed(answers: Mapping[str, SubgroupNames]) -> SubgroupNames:
 
 
 def _fit_lines(
-    opened: Session, part: type[ClassEvaluationPart], subgroups: Subgroups, visible: Integers
+    opened: Session, part: type[ClassEvaluationPart], subgroups: Subgroups, visible: Integers, n_records: float
 ) -> tuple[Floats, Floats]:
-    """Fit intercepts at a slope of 1 (first), and intercepts and slopes, by Newton's method."""
+    """Fit intercepts at a slope of 1 (first), and intercepts and slopes, by Newton's method with halved steps."""
     n_groups = len(visible) + 1
-    lines = np.tile([0.0, 1.0], (2, n_groups, 1))
-    errors = np.full((2, n_groups, 2), np.nan)
-    moving = np.ones((2, n_groups), dtype=np.bool_)
+    fits = [Line(*start, rounding=n_records / FIXED) for start in ((0.0, 1.0), (0.0, 0.0)) for _ in range(n_groups)]
     for _ in range(MOST_LINES):
-        request = LinesRequest(subgroups.column, subgroups.cuts, visible, lines.copy())
-        sums = opened.sum(part.sum_lines, request)
-        for fit, group in np.argwhere(moving).tolist():
-            values = curves.LineSums(sums.gradients[fit, group] / FIXED, sums.informations[fit, group] / FIXED)
-            step, errors[fit, group] = curves.step_line(values, intercept_only=fit == 0)
-            reached = lines[fit, group] + np.clip(step, -2.0, 2.0)
-            if not (np.abs(reached) <= LARGEST_LINE).all():
-                lines[fit, group], errors[fit, group], moving[fit, group] = (0.0, 1.0), np.nan, False
-                continue
-            lines[fit, group] = reached
-            moving[fit, group] = bool(np.abs(step).max() > TOL)
-        if not moving.any():
+        tried = np.array([fit.tried for fit in fits]).reshape(2, n_groups, 2)
+        sums = opened.sum(part.sum_lines, LinesRequest(subgroups.column, subgroups.cuts, visible, tried))
+        for place, fit in enumerate(fits):
+            at = divmod(place, n_groups)
+            fit.take(
+                unfixed(sums.deviances[at]),
+                curves.LineSums(sums.gradients[at] / FIXED, sums.informations[at] / FIXED),
+                intercept_only=at[0] == 0,
+            )
+        if all(fit.has_ended for fit in fits):
             break
-    failed = moving | np.isnan(errors).any(axis=2)
-    result = np.where(failed[..., None], np.nan, lines)
-    return result, np.where(failed[..., None], np.nan, errors)
+    lines = np.array([fit.result for fit in fits]).reshape(2, n_groups, 2)
+    return lines, np.array([fit.errors for fit in fits]).reshape(2, n_groups, 2)
+
+
+class Line:
+    """State of a fit of intercept and slope.
+
+    Parameters
+    ----------
+    intercept, slope : float
+        Start.
+    rounding : float
+        Rise of the deviance that may be rounding, because its terms are multiples of 2^-24.
+
+    Attributes
+    ----------
+    tried : array of shape (2,)
+        Intercept and slope of the next request.
+    errors : array of shape (2,)
+        Standard errors; NaN unless the fit converged.
+    has_ended : bool
+    """
+
+    def __init__(self, intercept: float, slope: float, *, rounding: float) -> None:
+        self.tried = np.array([intercept, slope])
+        self.errors = np.full(2, np.nan)
+        self._rounding = rounding
+        self.has_ended = False
+        self._best, self._step, self._deviance, self._converged = self.tried, np.zeros(2), np.inf, False
+
+    @property
+    def result(self) -> Floats:
+        """Intercept and slope; NaN unless the fit converged."""
+        return self.tried if self._converged else np.full(2, np.nan)
+
+    def take(self, deviance: float, sums: curves.LineSums, *, intercept_only: bool) -> None:
+        """Take the next step from the tried values, or half of the last one if the deviance rose."""
+        if self.has_ended:
+            return
+        if not deviance <= self._deviance + self._rounding:
+            self._step = self._step / 2.0
+            self.tried = self._best + self._step
+            return
+        self._best, self._deviance = self.tried, deviance
+        self._step, errors = curves.step_line(sums, intercept_only=intercept_only)
+        reached = self._best + self._step
+        if not (np.abs(reached) <= LARGEST_LINE).all():
+            self.has_ended = True
+            return
+        self.tried = reached
+        if np.abs(self._step).max() <= TOL:
+            self.has_ended, self._converged, self.errors = True, True, errors

@@ -185,11 +185,13 @@ class LeaveOneSiteOut(FoldSplitter):
 
     def _presence(self, session: Session, sizes: Integers) -> Mapping[str, Presence]:
         if len(session.sites) != len(sizes):
-            raise QuorumLost(
+            lost = QuorumLost(
                 f"all {len(sizes)} sites must participate in folds by site; got {len(session.sites)}",
                 where="folds by site",
                 hint="Make the plan again.",
             )
+            lost.refusal = session.refusal
+            raise lost
         is_own_fold, has_records = np.eye(len(sizes), dtype=np.bool_), sizes > 0
         return {
             site: Presence(row & present, ~row & present)

@@ -24,7 +24,7 @@ from multicentre.core.messages import Lengths, Message, Nothing, array, text, te
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement, R, Release, SitePart, Step, step
 from multicentre.core.wire import decode, encode
-from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, QuorumLost
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -36,6 +36,8 @@ LARGEST_FIXED = 2.0**52
 LARGEST_VALUE = 1e30
 # Declared bound of every count of records: about 2 billion, far more than a site has.
 RECORDS = 2.0**31
+# Sessions of a scoring during which sites are lost.
+MOST_STARTS = 3
 # Largest size of a model in bytes: 1 GiB bounds the memory of a site.
 LARGEST_MODEL = 2**30
 
@@ -304,13 +306,31 @@ class SiteScores:
 def judge(
     federation: Consortium, part: type[JudgingPart], model: Message, kind: str, work: Callable[[Session], T]
 ) -> T:
-    """Send a model to every site, and return the result of `work` in the same session."""
+    """Send a model to every site, and return the result of `work` in the same session.
+
+    If a site is lost in between, scores of different sites would stand side by side. The work then begins again, at
+    most `MOST_STARTS` times.
+
+    Raises
+    ------
+    QuorumLost
+        Sites were lost in every session.
+    """
     judged = Judged(kind, np.frombuffer(encode(model), dtype=np.uint8))
-    for attempt in federation.attempts(part, request_digest("judge", judged)):
-        with attempt as opened:
-            opened.once("judged", Nothing, partial(_hand_out, opened, part, judged))
-            result = work(opened)
-    return result
+    for _ in range(MOST_STARTS):
+        for attempt in federation.attempts(part, request_digest("judge", judged)):
+            with attempt as opened:
+                opened.once("judged", Nothing, partial(_hand_out, opened, part, judged))
+                sites = opened.sites
+                result = work(opened)
+                is_complete = opened.sites == sites
+        if is_complete:
+            return result
+    raise QuorumLost(
+        f"scores must be those of the same sites; sites were lost in each of {MOST_STARTS} sessions",
+        where="scoring",
+        hint="Score again when all sites answer.",
+    )
 
 
 def _hand_out(opened: Session, part: type[JudgingPart], judged: Judged) -> Nothing:

@@ -53,6 +53,11 @@ class BoostedTrees(Ensemble):
         second = expit(margins[:, 0])
         return np.column_stack([1 - second, second])
 
+    def log_odds(self, data: TableData) -> Floats | None:
+        """Return the log odds of the second of two classes, shape (n,)."""
+        is_binary = self.objective == "binary:logistic"
+        return self.predict_table(data.X)[:, 0].astype(np.float64) if is_binary else None
+
     def numbers(self, X: Floats) -> Floats:
         """Return predicted numbers, shape (n,)."""
         return self.means(self.predict_table(X)[:, 0])
@@ -72,6 +77,10 @@ class ScoredLinearModel(LinearModel):
         """Return the probability of each class, shape (n, 2)."""
         second = self.mean(data.X)
         return np.column_stack([1 - second, second])
+
+    def log_odds(self, data: TableData) -> Floats | None:
+        """Return the log odds of the second class, shape (n,); None for another link than the logit."""
+        return self.linear(data.X) if self.link == "logit" else None
 
     def numbers(self, X: Floats) -> Floats:
         """Return predicted numbers, shape (n,)."""
@@ -147,6 +156,11 @@ class TableClassPart(TablePart, ClassEvaluationPart):
         """Return the predicted probability of each class, shape (n, k)."""
         chances: Floats = self.model.chances(self.records)
         return chances
+
+    def log_odds(self) -> Floats | None:
+        """Return the log odds of the second class if the model has them before rounding, shape (n,)."""
+        odds: Floats | None = self.model.log_odds(self.records) if hasattr(self.model, "log_odds") else None
+        return odds
 
     def subgroups(self, request: Subgroups) -> tuple[Integers, tuple[str, ...]]:
         """Return the subgroup of every record, shape (n,), -1 without one, and the names of the subgroups."""

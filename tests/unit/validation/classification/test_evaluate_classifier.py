@@ -8,6 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, confusion_matrix, roc_auc_score
 
 import multicentre as mc
+from multicentre.engines.faults import Faults
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.validation import evaluate_classifier
 
@@ -231,3 +232,47 @@ def test_cross_validation_counts_the_records_that_it_does_not_score(data, kind):
     result = mc.validation.cross_validate(kind(), federate(table_of_gaps), cv=3, by_site=False)
     assert result["n_incomplete"].sum() == 30
     assert "30 records with missing entries are not scored" in repr(result)
+
+
+def exact_line(log_odds, outcomes):
+    """Return intercept and slope of the outcomes by Newton's method on the pooled records."""
+    line = np.zeros(2)
+    rows = np.column_stack([np.ones(len(log_odds)), log_odds])
+    for _ in range(50):
+        chance = 1 / (1 + np.exp(-rows @ line))
+        line = line + np.linalg.solve(rows.T @ (rows * (chance * (1 - chance))[:, None]), rows.T @ (outcomes - chance))
+    return line
+
+
+@pytest.mark.parametrize("steeper", [2.0, 4.0, 12.0])
+def test_models_that_are_far_too_sure_have_the_slope_of_the_pooled_records(model, data, steeper):
+    X = data.X.copy()
+    X[:, 1] *= steeper
+    wild = mc.data.TableData(X, data.y, columns=data.columns, levels=data.levels)
+    line = exact_line(model.predict_linear(wild), data.y)
+    values = evaluate_classifier(model, federate(wild)).to_frame()["value"]
+    assert line[1] < 0.9
+    assert values["calibration_slope"] == pytest.approx(line[1], abs=1e-6)
+    moved = model.predict_linear(wild) + values["calibration_intercept"]
+    assert (1 / (1 + np.exp(-moved))).sum() == pytest.approx(data.y.sum(), abs=1e-3)
+
+
+def test_sites_that_are_lost_in_between_leave_no_mixture(model, data):
+    """The first site is lost after the counts; the evaluation begins again and is that of the others."""
+    parts = {name: data.take(np.arange(place, len(data), 3)) for place, name in enumerate(SITES)}
+    faults = Faults(lose={"graz": "sum_lines"})
+    lossy = mc.Federation.in_process(parts, quorum=2, faults=faults)
+    others = mc.Federation.in_process({name: parts[name] for name in SITES[1:]})
+    pd.testing.assert_frame_equal(
+        evaluate_classifier(model, lossy).to_frame(), evaluate_classifier(model, others).to_frame(), rtol=1e-9
+    )
+
+
+def test_the_figures_of_a_last_site_do_not_follow_from_the_others(model, data):
+    rare = np.flatnonzero((np.arange(len(data)) % 3 == 0) & (data.y == 1))[5:]
+    keep = np.setdiff1d(np.arange(len(data)), rare)
+    parts = {name: data.take(keep[keep % 3 == place]) for place, name in enumerate(SITES)}
+    evaluation = evaluate_classifier(model, mc.Federation.in_process(parts), by_site=True)
+    assert evaluation.by_site()["prevalence"].isna().all()
+    assert evaluation.by_site()["roc_auc"].notna().sum() == 2
+    assert "Withheld at all sites" in repr(evaluation)

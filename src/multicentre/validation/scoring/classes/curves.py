@@ -17,8 +17,6 @@ from multicentre.validation.scoring.classes.maths import area_under_curve
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-# Predicted log odds are clipped to 16, so a slope above this predicts 0 or 1 for nearly every record.
-STEEPEST = 1e3
 
 
 def counts_above(counts: Floats) -> Floats:
@@ -188,19 +186,21 @@ class LineSums:
     information: Floats
 
 
-def derive_line(log_odds: Floats, outcomes: Floats, intercept: float, slope: float) -> tuple[Floats, Floats]:
-    """Return each record's terms of the gradient, shape (n, 2), and of the information, shape (n, 3).
+def derive_line(log_odds: Floats, outcomes: Floats, intercept: float, slope: float) -> tuple[Floats, Floats, Floats]:
+    """Return each record's terms of the deviance, shape (n,), gradient, shape (n, 2), and information, shape (n, 3).
 
     Examples
     --------
-    >>> gradient, information = derive_line(np.array([2.0]), np.array([1.0]), 0.0, 0.0)
+    >>> _, gradient, information = derive_line(np.array([2.0]), np.array([1.0]), 0.0, 0.0)
     >>> gradient.tolist(), information.tolist()
     ([[0.5, 1.0]], [[0.25, 0.5, 1.0]])
     """
-    chance = expit(intercept + slope * log_odds)
+    predictor = intercept + slope * log_odds
+    chance = expit(predictor)
     error, weight = outcomes - chance, chance * (1 - chance)
     gradient = np.column_stack([error, error * log_odds])
-    return gradient, np.column_stack([weight, weight * log_odds, weight * log_odds**2])
+    deviance = 2.0 * np.logaddexp(0.0, np.where(outcomes > 0, -predictor, predictor))
+    return deviance, gradient, np.column_stack([weight, weight * log_odds, weight * log_odds**2])
 
 
 def step_line(sums: LineSums, *, intercept_only: bool) -> tuple[Floats, Floats]:

@@ -8,6 +8,7 @@ counts of few patients, and sums that rest on few patients whose predictions dif
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -16,8 +17,8 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Lengths, Message, array, text, texts
 from multicentre.core.steps import Release, step
 from multicentre.errors import ConfigurationError, MessageError
-from multicentre.validation.scoring.classes.curves import STEEPEST, derive_line
-from multicentre.validation.scoring.classes.maths import N_BINS, WIDEST, brier_losses
+from multicentre.validation.scoring.classes.curves import derive_line
+from multicentre.validation.scoring.classes.maths import N_BINS, brier_losses
 from multicentre.validation.scoring.classes.site import ClassPart
 from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, RECORDS, fixed, request_digest
 
@@ -26,6 +27,8 @@ Integers = NDArray[np.int64]
 # Newton's method needs about 6 steps for intercept and slope; a site answers no more than this.
 MOST_LINES = 25
 MOST_SUBGROUPS = 100
+# Log odds of a calibration are kept within this; their squares times 2^24 are integers that doubles represent.
+LARGEST_ODDS = 1000.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class LinesRequest(Subgroups):
 class Derivatives(Release):
     """Derivatives of the log-likelihood by intercept and slope."""
 
+    deviances: Integers = array("deviances, times 2^24", (2, "v"), dtype="i8", bound=LARGEST_FIXED)
     gradients: Integers = array("first derivatives, times 2^24", (2, "v", 2), dtype="i8", bound=LARGEST_FIXED)
     informations: Integers = array("second derivatives, times 2^24", (2, "v", 3), dtype="i8", bound=LARGEST_FIXED)
 
@@ -153,21 +157,35 @@ class ClassEvaluationPart(ClassPart):
         """Sum derivatives of the log-likelihood of intercept and slope of the predicted log odds."""
         self._answer_few(request)
         rows = self._rows(request, request.chosen)
-        if request.lines.shape[1] != len(rows) or np.abs(request.lines).max(initial=0.0) > STEEPEST * WIDEST:
+        if request.lines.shape[1] != len(rows) or np.abs(request.lines).max(initial=0.0) > LARGEST_ODDS:
             raise MessageError(
-                f"lines must be those of {len(rows)} groups, within {STEEPEST * WIDEST:g}; "
+                f"lines must be those of {len(rows)} groups, within {LARGEST_ODDS:g}; "
                 f"got {request.lines.shape[1]}, or larger ones",
                 where="sum_lines",
             )
         outcomes = self._has_class.astype(np.float64)
+        deviances = np.zeros((2, len(rows)), np.int64)
         gradients, informations = np.zeros((2, len(rows), 2), np.int64), np.zeros((2, len(rows), 3), np.int64)
         for fit in range(2):
             for group, row in enumerate(rows):
                 intercept, slope = request.lines[fit, group].tolist()
-                first, second = derive_line(self.scores[row, 0], outcomes[row], intercept, slope)
+                terms, first, second = derive_line(self.line_scores[row], outcomes[row], intercept, slope)
+                deviances[fit, group] = fixed(terms)
                 gradients[fit, group] = [fixed(column) for column in first.T]
                 informations[fit, group] = [fixed(column) for column in second.T]
-        return Derivatives(gradients, informations, patients=self._behind_rows(rows))
+        return Derivatives(deviances, gradients, informations, patients=self._behind_rows(rows))
+
+    @cached_property
+    def line_scores(self) -> Floats:
+        """Log odds of the second class within `LARGEST_ODDS`, shape (n,), also where the probability rounds to 1."""
+        odds = self.log_odds()
+        if odds is None:
+            return self.scores[:, 0]
+        return np.clip(np.nan_to_num(odds), -LARGEST_ODDS, LARGEST_ODDS)
+
+    def log_odds(self) -> Floats | None:
+        """Return the log odds of the second class if the model has them before rounding, shape (n,)."""
+        return None
 
     @property
     def _has_class(self) -> Integers:
