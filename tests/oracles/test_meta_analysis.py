@@ -46,3 +46,14 @@ def test_reml_is_at_the_maximum_of_its_likelihood(seed):
     grid = np.linspace(0.0, 10.0, 4001)
     best = grid[np.argmax([likelihood(value) for value in grid])]
     assert reml(estimates, variances) == pytest.approx(best, abs=2.6e-3)
+
+
+def test_one_precise_estimate_dominates_without_rounding():
+    """The squared weights of the others are below the rounding of those of the first."""
+    estimates, errors = np.array([0.1, 0.12, 0.11]), np.array([1e-6, 10.0, 10.0])
+    pooled = pool(estimates, errors)
+    # To first order in the ratio of the weights, 1e-14: Q is the sum of the others' squared differences over 100.
+    assert pooled.q == pytest.approx((0.02**2 + 0.01**2) / 100, rel=1e-9)
+    assert pooled.tau_squared == 0.0
+    assert pooled.random.value == pytest.approx(0.1, abs=1e-12)
+    assert pooled.random.standard_error == pytest.approx(1e-6 * np.sqrt(pooled.q / 2), rel=1e-9)

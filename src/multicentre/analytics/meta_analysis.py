@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, name_some
 from multicentre.estimator.drawing import draw
 from multicentre.estimator.figures import Forest
 from multicentre.estimator.parameters import Flag, OneOf, ParameterRanges, Real, check_parameters
@@ -91,6 +92,8 @@ class Combination:
     def to_frame(self) -> pd.DataFrame:
         """Return a row per site, then fixed effect, random effects, and the prediction interval of a new site.
 
+        A site that has the name of one of the last three rows has "site" before its name.
+
         Columns: estimate, standard error and limits; the weight under random effects; and, on a scale other than
         "identity", the value of `label` with its limits. Sites without an estimate are rows of NaN.
         """
@@ -99,12 +102,12 @@ class Combination:
         pooled = self.pooled
         half = float(norm.ppf(0.5 + self.terms.confidence_level / 2.0)) * self.standard_errors
         rows = {
-            site: [value, error, value - width, value + width, weight]
+            _label(site): [value, error, value - width, value + width, weight]
             for site, value, error, width, weight in zip(
                 self.sites, self.estimates, self.standard_errors, half, self._weights, strict=True
             )
         }
-        rows |= {site: [np.nan] * 5 for site in self.left_out}
+        rows |= {_label(site): [np.nan] * 5 for site in self.left_out}
         rows |= {
             name: [mean.value, mean.standard_error, mean.lower, mean.upper, np.nan]
             for name, mean in ((FIXED, pooled.fixed), (RANDOM, pooled.random))
@@ -290,7 +293,7 @@ def combine(
     standard_errors : array of shape (k,), optional
         Standard errors of the estimates, above 0. Required with an array.
     sites : sequence of str, optional
-        Names of the sites of an array.
+        Names of the sites of an array, all different.
     scale : {"identity", "log", "log-log"}, default "identity"
         Scale of the estimates of an array; the forest plot undoes it. Use "log" for logarithms of ratios.
     label : str, default "estimate"
@@ -311,7 +314,7 @@ def combine(
     Raises
     ------
     ConfigurationError
-        A parameter is out of its range, or lengths differ.
+        A parameter is out of its range, lengths differ, or two sites have the same name.
 
     References
     ----------
@@ -342,6 +345,13 @@ def combine(
             where="standard_errors",
             hint="Pass one estimate, one standard error and one name per site.",
         )
+    repeated = [str(name) for name, number in Counter(names).items() if number > 1]
+    if repeated:
+        raise ConfigurationError(
+            f"sites must have different names; got {name_some(repeated)} more than once",
+            where="sites",
+            hint="Add a year or a number to the name.",
+        )
     return _combination(names, values, errors, {}, terms, scale, label)
 
 
@@ -363,6 +373,11 @@ def _combination(
     left_out = {name: refused.get(name, NO_ERROR) for name, is_used in zip(names, used, strict=True) if not is_used}
     chosen = tuple(name for name, is_used in zip(names, used, strict=True) if is_used)
     return Combination(chosen, values[used], errors[used], terms, left_out, scale, label)
+
+
+def _label(site: str) -> str:
+    """Return the name of a site's row, which differs from those of the combined estimates."""
+    return f"site {site}" if site in (FIXED, RANDOM, NEW_SITE) else site
 
 
 def _number_or_none(value: float) -> float | None:

@@ -24,6 +24,9 @@ Floats = NDArray[np.float64]
 TauMethod = Literal["REML", "DL"]
 # Relative change of the variance between sites at which scoring ends, and the most steps; scoring needs about ten.
 REML_TOL, REML_STEPS = 1e-12, 1000
+# Variances between sites at which the likelihood is compared before scoring, because it can have several maxima: from
+# this share of the smallest variance to the squared range of the estimates, about ten or more per decade.
+LEAST_SHARE, N_STARTS = 1e-3, 241
 
 
 @dataclass(frozen=True)
@@ -167,8 +170,20 @@ def cochran_q(estimates: Floats, variances: Floats) -> float:
     8.0
     """
     weights = 1.0 / variances
-    centre = float(weights @ estimates / weights.sum())
-    return float(weights @ (estimates - centre) ** 2)
+    return float(weights @ residuals(estimates, weights) ** 2)
+
+
+def residuals(estimates: Floats, weights: Floats) -> Floats:
+    """Return the differences of estimates from their weighted mean, shape (k,).
+
+    They follow from differences of pairs: subtraction of the mean would leave rounding where one weight dominates.
+
+    Examples
+    --------
+    >>> residuals(np.array([0.0, 4.0]), np.array([3.0, 1.0])).tolist()
+    [-1.0, 3.0]
+    """
+    return np.asarray((estimates[:, None] - estimates) @ weights / weights.sum(), dtype=np.float64)
 
 
 def typical_variance(variances: Floats) -> float:
@@ -179,8 +194,7 @@ def typical_variance(variances: Floats) -> float:
     >>> typical_variance(np.array([2.0, 2.0, 2.0]))
     2.0
     """
-    weights = 1.0 / variances
-    scale = float(weights.sum() - (weights**2).sum() / weights.sum())
+    scale = float(_projection(1.0 / variances).trace())
     return (len(variances) - 1.0) / scale if scale > 0 else float("nan")
 
 
@@ -200,14 +214,16 @@ def dersimonian_laird(estimates: Floats, variances: Floats) -> float:
 def reml(estimates: Floats, variances: Floats) -> float:
     """Return the variance between sites by restricted maximum likelihood, via Fisher scoring [2]_.
 
-    A step that would lower the likelihood is halved.
+    Scoring begins at the best of several variances, since the likelihood can have several maxima. A step that would
+    lower it is halved.
 
     Examples
     --------
     >>> round(reml(np.array([0.0, 4.0]), np.ones(2)), 6)
     7.0
     """
-    tau_squared = dersimonian_laird(estimates, variances)
+    starts = _starts(estimates, variances)
+    tau_squared = max(starts, key=lambda start: _restricted_likelihood(start, estimates, variances))
     scale = float(variances.max()) + tau_squared
     value = _restricted_likelihood(tau_squared, estimates, variances)
     for _ in range(REML_STEPS):
@@ -223,14 +239,30 @@ def reml(estimates: Floats, variances: Floats) -> float:
     return tau_squared
 
 
+def _starts(estimates: Floats, variances: Floats) -> list[float]:
+    """Return variances between sites at which scoring can begin."""
+    lowest, highest = LEAST_SHARE * float(variances.min()), float(np.ptp(estimates)) ** 2
+    grid = np.geomspace(lowest, highest, N_STARTS).tolist() if highest > lowest else []
+    return [0.0, dersimonian_laird(estimates, variances), *grid]
+
+
 def _scoring_step(tau_squared: float, estimates: Floats, variances: Floats) -> float:
     weights = 1.0 / (variances + tau_squared)
-    total, squares = float(weights.sum()), weights**2
-    residuals = estimates - float(weights @ estimates) / total
-    # Traces of P and of P P, where P is the projection that removes the weighted mean.
-    trace = total - float(squares.sum()) / total
-    trace_of_square = float(squares.sum() - 2.0 * (weights**3).sum() / total + (squares.sum() / total) ** 2)
-    return (float(squares @ residuals**2) - trace) / trace_of_square
+    projection = _projection(weights)
+    score = float(weights**2 @ residuals(estimates, weights) ** 2) - float(projection.trace())
+    return score / float((projection**2).sum())
+
+
+def _projection(weights: Floats) -> Floats:
+    """Return the projection that removes the weighted mean, times the weights, shape (k, k).
+
+    The diagonal is a sum over the other weights: the difference of two large numbers would be 0 where one dominates.
+    """
+    matrix = -np.outer(weights, weights / weights.sum())
+    others = np.outer(np.ones(len(weights)), weights)
+    np.fill_diagonal(others, 0.0)
+    np.fill_diagonal(matrix, weights * others.sum(axis=1) / weights.sum())
+    return matrix
 
 
 def _restricted_likelihood(tau_squared: float, estimates: Floats, variances: Floats) -> float:

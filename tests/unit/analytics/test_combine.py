@@ -103,3 +103,17 @@ def test_survival_of_sites_has_the_limits_of_their_curves():
     np.testing.assert_allclose(limits, [low, curves.survival[0, place], high], rtol=1e-5)
     assert combine(estimates)[f"survival at {time:g}"].pooled.k == 3
     assert np.exp(medians.estimates[1, 0]) == pytest.approx(curves.median["all"].value)
+
+
+def test_studies_with_one_name_are_refused():
+    with pytest.raises(ConfigurationError, match="different names; got Smith more than once"):
+        combine(ESTIMATES, ERRORS, sites=["Smith", "Smith", "Lee"])
+
+
+def test_a_site_with_the_name_of_a_combined_row_has_its_row():
+    names = ["fixed effect", "new site", "random effects"]
+    estimates, errors = [0.1, 0.9, np.nan], [0.15, 0.2, 0.3]
+    frame = combine(estimates, errors, sites=names).to_frame()
+    assert len(frame) == 6
+    assert frame["estimate"].tolist()[:2] == [0.1, 0.9]
+    assert frame.loc["fixed effect", "estimate"] == combine(estimates, errors).pooled.fixed.value
