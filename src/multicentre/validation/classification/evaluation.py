@@ -104,7 +104,7 @@ def evaluate_classifier(
     >>> federation = mc.Federation.in_process(sites)
     >>> model = mc.regression.FedLogisticRegression().fit(federation)
     >>> evaluation = evaluate_classifier(model, federation)
-    >>> round(evaluation.to_frame().loc["calibration_slope", "value"], 3)  # 1 on the records of the fit
+    >>> float(evaluation.to_frame().loc["calibration_slope", "value"].round(3))  # 1 on the records of the fit
     1.0
     """
     evaluator = find_evaluator(model)

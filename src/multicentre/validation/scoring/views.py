@@ -149,7 +149,7 @@ class RowLaw(RowModel):
 
 def row_law(model: Any) -> RowLaw:
     """Return the message for a fitted Fed-mv-PPCA."""
-    law = model._law
+    law = model._patient_law  # with the offset of a site that is not known
     return RowLaw(**schema_fields(model.schema_), deviation=model.deviation_, loadings=law.loadings, mean=law.mean,
                   noise=law.noise)  # fmt: skip
 
