@@ -68,6 +68,9 @@ def test_threads_change_no_bit(name, secure):
 
 
 slow = pytest.mark.slow
+masked_and_slowly_unmasked = pytest.mark.parametrize(
+    "secure", [pytest.param(False, marks=slow), True], ids=["unmasked", "masked"]
+)
 PROTECTIONS = {
     "masked": {},
     "losses tolerated": {"quorum": 2},
@@ -100,7 +103,7 @@ def test_a_run_broken_off_resumes_with_the_same_bits(name, secure, part, tmp_pat
     assert_same_bits(numbers, run(name, secure_sum=secure, folder=tmp_path)[0])
 
 
-@secure_or_not
+@masked_and_slowly_unmasked
 def test_a_site_that_comes_back_after_quorum_was_lost(name, secure, tmp_path):
     numbers, n_exchanges, _ = reference(name, secure)
     away = Faults(lose={list(CASES[name].sites())[1]: n_exchanges - 1})
@@ -125,7 +128,7 @@ def test_the_fit_without_a_site_that_never_answered_is_that_of_the_others(name, 
     assert_same_bits(numbers, run(name, sites, secure_sum=secure)[0])
 
 
-@secure_or_not
+@masked_and_slowly_unmasked
 @pytest.mark.parametrize("part", [0.4, pytest.param(1.0, marks=slow)])
 def test_a_lost_site_within_the_quorum(name, secure, part):
     case = CASES[name]

@@ -100,12 +100,19 @@ def test_no_card_claims_that_something_released_stays_at_the_site(part):
         assert what in remembered
 
 
+# Every value of each setting; all combinations are slow tests.
+SOME_POLICIES = [(0, 0, RELATIONS[0], False), (10, 5, RELATIONS[-1], True)]
+ALL_POLICIES = list(itertools.product([0, 10], [0, 5], RELATIONS, [False, True]))
+
+
 @every_part
 @pytest.mark.parametrize("protection", ["masked", "unmasked"])
-def test_the_sentences_agree_with_the_policy(part, protection):
+@pytest.mark.parametrize(
+    "policies", [SOME_POLICIES, pytest.param(ALL_POLICIES, marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_the_sentences_agree_with_the_policy(part, protection, policies):
     steps = [step for step in part.steps().values() if step.releases.concerns_patients]
-    choices = itertools.product([0, 10], [0, 5], RELATIONS, [False, True])
-    for min_patients, min_in_total, relations, exact_times in choices:
+    for min_patients, min_in_total, relations, exact_times in policies:
         policy = mc.Policy(
             min_patients=min_patients,
             min_patients_in_total=min_in_total,
