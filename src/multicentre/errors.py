@@ -193,10 +193,17 @@ class DisclosureRefused(MulticentreError):
 
 
 class QuorumLost(MulticentreError):
-    """Too few sites answered; the run can be resumed."""
+    """Too few sites answered; the run can be resumed.
+
+    Attributes
+    ----------
+    refusal : MulticentreError or None
+        Refusals of the sites as one error if every missing site refused; None if a site was lost.
+    """
 
     code = "MC601"
     exit_code = 6
+    refusal: MulticentreError | None = None
 
 
 class SiteFailed(MulticentreError):

@@ -254,11 +254,11 @@ class Consortium:
         needed = min(len(self.sites), self.terms.needed_of_willing(len(self.sites), masked=is_masked))
         if n_left < needed:
             hint = "Ask the stewards of the sites that refuse, or bring more sites in."
-            raise self.quorum_error(refusals, n_left, needed, hint)
+            lost = self.quorum_error(refusals, n_left, needed, hint)
+            lost.refusal = self.join_refusals(refusals, len(self.sites), restarts=False)
+            raise lost
 
-    def quorum_error(
-        self, errors: Mapping[str, MulticentreError], n_left: int, needed: int, hint: str
-    ) -> MulticentreError:
+    def quorum_error(self, errors: Mapping[str, MulticentreError], n_left: int, needed: int, hint: str) -> QuorumLost:
         """Return the error of a fit in which too few sites are left."""
         n_sites = len(self.sites) + len(self.left_out)
         groups = [(name_some(sites), error.placed) for sites, error in group_equal(errors)]

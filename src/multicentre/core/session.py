@@ -43,6 +43,9 @@ from multicentre.errors import (
 if TYPE_CHECKING:
     from multicentre.core.consortium import Consortium
 
+_BRING_BACK = "Bring the site back and resume the run, or lower the study's quorum."
+_AFTER_SUMS = "A site whose values are part of a sum cannot be left out any more: lower the study's quorum to lose it."
+
 V = TypeVar("V")
 Errors = Mapping[str, MulticentreError]
 
@@ -111,6 +114,7 @@ class Session:
         self.sites = consortium.sites
         self._parameters = parameters
         self._handles_refusals = False
+        self._refusals: dict[str, MulticentreError] = {}
         self._called: Counter[str] = Counter()
         self._sequence = itertools.count()
         self._outline = SessionOutline()
@@ -137,6 +141,15 @@ class Session:
     def left_out(self) -> dict[str, str]:
         """Sites that the fit is made without because they refused, and why."""
         return dict(self.consortium.left_out)
+
+    @property
+    def refusal(self) -> MulticentreError | None:
+        """Refusals of the sites that left the session as one error; None if one of them was lost or none left."""
+        missing = set(self.consortium.sites) - set(self.sites)
+        if not missing or not missing <= self._refusals.keys():
+            return None
+        refusals = {site: self._refusals[site] for site in sorted(missing)}
+        return self.consortium.join_refusals(refusals, len(self.consortium.sites), restarts=False)
 
     @property
     def selection(self) -> Selection | None:
@@ -260,7 +273,11 @@ class Session:
                 hint="Use session.ask.",
             )
         sites = self.sites
-        total = self.consortium.summation.total(self, step, message)
+        try:
+            total = self.consortium.summation.total(self, step, message)
+        except QuorumLost as lost:  # a masked sum may need more sites than the quorum
+            lost.refusal = lost.refusal or self.refusal
+            raise
         if self.checks_totals(step):
             check_cells(total, self.least_in_total)
         self.attempt.note_sum(sites)
@@ -404,6 +421,7 @@ class Session:
         skipped = {site: error for site, error in refusals.items() if skip and can_leave_out({site: error})}
         if refusals := {site: error for site, error in refusals.items() if site not in skipped}:
             losses |= self._lost_by_refusing(refusals, len(messages))
+            self._refusals |= refusals
         self.traffic.add(step.name, _sizes(messages), sum(size(answer) for answer in answers.values()))
         self._drop(losses)
         return Answers(answers, reasons(skipped))
@@ -435,11 +453,14 @@ class Session:
         if not losses:
             return
         self.sites = tuple(site for site in self.sites if site not in losses)
-        for site, error in losses.items():
+        refusal = self.refusal if len(self.sites) < self.needed else None
+        for site, error in losses.items() if refusal is None else ():  # a refusal that ends the fit is no loss
             self.consortium.listener.site_lost(site, str(error))
         if len(self.sites) < self.needed:
-            hint = "Bring the site back and resume the run, or lower the study's quorum."
-            raise self.consortium.quorum_error(losses, len(self.sites), self.needed, hint)
+            hint = _BRING_BACK if refusal is None else _AFTER_SUMS
+            lost = self.consortium.quorum_error(losses, len(self.sites), self.needed, hint)
+            lost.refusal = refusal
+            raise lost
 
     def _keep_sites(self, label: str, number: int) -> tuple[str, ...]:
         self.engine.run_command(StateCommand("keep", self.name, self.part, label, number, self.selection), self.sites)

@@ -332,11 +332,13 @@ def check_present(session: Session, sites: Sequence[str]) -> None:
     """Raise QuorumLost if one of `sites` has left the session."""
     lost = [site for site in sites if site not in session.sites]
     if lost:
-        raise QuorumLost(
+        error = QuorumLost(
             "all sites of the first count must participate until the end; these were lost",
             where=", ".join(lost),
             hint="Run again, with or without the site.",
         )
+        error.refusal = session.refusal
+        raise error
 
 
 Integers = NDArray[np.int64]

@@ -16,6 +16,7 @@ from multicentre.errors import (
     DisclosureRefused,
     MulticentreError,
     ProtocolRefused,
+    QuorumLost,
     RefusedByPolicy,
 )
 from multicentre.estimator.base import FederatedEstimator
@@ -100,16 +101,23 @@ def analyses_of(study: Study, sites: Mapping[str, SiteData]) -> list[Analysis]:
 def ends_analysis(error: MulticentreError) -> bool:
     """Return whether an error ends one of several analyses, while the others continue.
 
-    A site that departs from the agreed terms, lost sites and damaged files end the run.
+    A site that departs from the agreed terms, lost sites and damaged files end the run. Too few sites that are willing
+    are a refusal, not a loss.
     """
+    error = refusal_of(error)
     if isinstance(error, ProtocolRefused):
         return False
     return isinstance(error, RefusedByPolicy | DisclosureRefused | DataError | ConfigurationError)
 
 
+def refusal_of(error: MulticentreError) -> MulticentreError:
+    """Return the refusals behind a lost quorum if every missing site refused, otherwise the error itself."""
+    return error.refusal if isinstance(error, QuorumLost) and error.refusal is not None else error
+
+
 def end_of(error: MulticentreError) -> dict[str, Any]:
     """Return the entries of ``run.json`` for an analysis without a result."""
-    refused = isinstance(error, RefusedByPolicy | DisclosureRefused)
+    refused = isinstance(refusal_of(error), RefusedByPolicy | DisclosureRefused)
     message = " ".join([str(error), *getattr(error, "__notes__", [])])
     return {"status": "refused" if refused else "failed", "message": message}
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from multicentre.core.calls import Protection
 from multicentre.core.steps import SitePart, Step
-from multicentre.errors import RefusedByPolicy
+from multicentre.errors import MulticentreError, RefusedByPolicy
 from multicentre.privacy.allowed_methods import find_objection
 from multicentre.privacy.guarantee import rounded_up, spent_by
-from multicentre.privacy.policy import RELATIONS, Policy, needed_permission
+from multicentre.privacy.policy import RELATIONS, Policy, Refusal, find_unpermitted, needed_permission
 from multicentre.studies.study import make_estimators
 
 if TYPE_CHECKING:
@@ -224,7 +224,61 @@ def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy)
         objections.append(Objection("secure_sums_only", "only masked sums may leave, and pseudonyms are no sum"))
     if masked and policy.min_sites_in_sum > len(study.sites):
         objections.append(Objection("min_sites_in_sum", f"a masked sum needs {policy.min_sites_in_sum} sites"))
+    if (refusal := _lacking_permission(estimator, protection_of(study), policy)) is not None:
+        step_name, refused = refusal
+        # Of the permissions, only exact_times concerns steps that are not about single patients.
+        objections.append(Objection("exact_times", f"{step_name}, {refused.term}: {refused.reason}"))
     return objections + _about_patients(study, estimator, policy)
+
+
+def planned_refusals(
+    study: Study, estimator: FederatedEstimator, policies: Mapping[str, Policy]
+) -> dict[str, MulticentreError]:
+    """Return the refusals of sites whose policies lack a permission that a planned step requires, by site.
+
+    A run in one process has all policies, and leaves these sites out, or ends, before it requests anything from them.
+
+    Parameters
+    ----------
+    study : Study
+    estimator : FederatedEstimator
+        Estimator of the study.
+    policies : mapping from str to Policy
+        Policy by site.
+
+    Examples
+    --------
+    >>> from multicentre.studies.study_file import study_from_mapping
+    >>> from multicentre.survival import FedCox
+    >>> study = study_from_mapping({"study": {"name": "x", "method": "fed-cox"}, "sites": {"lyon": {}, "oslo": {}}})
+    >>> policies = {"lyon": Policy(), "oslo": Policy(exact_times=True)}
+    >>> list(planned_refusals(study, FedCox(times="exact"), policies)), planned_refusals(study, FedCox(), policies)
+    (['lyon'], {})
+    """
+    refusals: dict[str, MulticentreError] = {}
+    for site, policy in policies.items():
+        if (refusal := _lacking_permission(estimator, protection_of(study), policy)) is not None:
+            step_name, refused = refusal
+            refusals[site] = RefusedByPolicy(
+                refused.reason, where=f"{site}, {step_name}, {refused.term}", hint=refused.hint
+            )
+    return refusals
+
+
+def _lacking_permission(
+    estimator: FederatedEstimator, protection: Protection, policy: Policy
+) -> tuple[str, Refusal] | None:
+    """Return the first planned step with a field that the policy does not permit, and the reason; None without one.
+
+    Requests about single patients are compared separately, because some of them are alternatives.
+    """
+    planned = estimator.planned_steps()
+    for name, step in estimator.site_part.steps().items():
+        if name in planned and not step.releases.individual:
+            refusal = find_unpermitted(policy, step, protection)
+            if refusal is not None:
+                return name, refusal
+    return None
 
 
 def study_objections(study: Study, policy: Policy) -> list[Objection]:
@@ -245,7 +299,7 @@ def study_objections(study: Study, policy: Policy) -> list[Objection]:
     >>> data = {"table": {"kind": "number"}}
     >>> content = {"study": {"name": "x"}, "analysis": blocks, "data": data, "sites": {"lyon": {}, "oslo": {}}}
     >>> study_objections(study_from_mapping(content), Policy(methods=("describe",)))[0].reason
-    'analysis model: the method fed-linear-regression is not allowed'
+    'analysis model: the method fed-glm is not allowed'
     """
     objections: list[Objection] = []
     plans, estimators = [], make_estimators(study)

@@ -30,11 +30,12 @@ from multicentre.studies.analyses import (
     ends_analysis,
     finish_analysis,
     join_entries,
+    refusal_of,
 )
 from multicentre.studies.checks import refuse_models
 from multicentre.studies.disclosure_cards import concerns_patients, join_cards, summarise_ledgers
 from multicentre.studies.listeners import LabelledListener, LossRecorder, site_log
-from multicentre.studies.policy_conflicts import check_budgets, check_policies, protection_of
+from multicentre.studies.policy_conflicts import check_budgets, check_policies, planned_refusals, protection_of
 from multicentre.studies.run_folder import DIGESTS, RunFolder
 from multicentre.studies.run_metadata import (
     IN_PROCESS,
@@ -309,8 +310,7 @@ def _analyse(run: _Run, federation: Federation) -> None:
     )
     if not run.study.analyses:
         analysis = run.analyses[0]
-        analysis.estimator.fit(federation)
-        entry = finish_analysis(analysis, federation, setting)
+        entry = finish_analysis(analysis, _fit(run, analysis, federation), setting)
         run.folder.update(**{name: value for name, value in entry.items() if name != "status"})
         return
     errors = []
@@ -327,18 +327,35 @@ def _analyse(run: _Run, federation: Federation) -> None:
             listener=LabelledListener(run.listener, analysis.name),
         )
         try:
-            analysis.estimator.fit(numbered)
-            _note_analysis(run, analysis, finish_analysis(analysis, numbered, setting))
+            entry = finish_analysis(analysis, _fit(run, analysis, numbered), setting)
+            _note_analysis(run, analysis, entry)
         except MulticentreError as error:
             if not ends_analysis(error):
                 raise
-            errors.append(error)
+            errors.append(refusal_of(error))
             _note_analysis(run, analysis, end_of(error))
             warnings.warn(f"analysis {analysis.name} has no result: {error}", AnalysisWarning, stacklevel=3)
     entries = {entry["name"]: entry for entry in run.folder.metadata["analyses"]}
-    if errors and all(entry["status"] != "finished" for entry in entries.values()):
-        raise errors[0]
+    if all(entry["status"] != "finished" for entry in entries.values()):
+        raise errors[0] if errors else _no_result(run)
     run.folder.update(**join_entries(entries))
+
+
+def _fit(run: _Run, analysis: Analysis, federation: Federation) -> Federation:
+    """Fit an analysis over the sites whose policies permit its planned steps, and return these sites."""
+    refusals = planned_refusals(analysis.study, analysis.estimator, run.policies)
+    willing = federation.without_refusing(refusals) if refusals else federation
+    analysis.estimator.fit(willing)
+    return willing
+
+
+def _no_result(run: _Run) -> ConfigurationError:
+    """Return the error of a resumed run all of whose analyses ended without a result before."""
+    return ConfigurationError(
+        "at least one analysis must have a result; all of them ended without one before the run was resumed",
+        where=str(run.folder.path),
+        hint="Start a new run; run.json states the reason for each analysis.",
+    )
 
 
 def _entry(run: _Run, analysis: Analysis) -> dict[str, Any]:

@@ -276,6 +276,7 @@ def test_fewer_sites_than_the_quorum_end_the_fit_and_name_those_that_refuse(secu
         fit(sites=with_two_small(), quorum=4, secure_sum=secure, **LEAVE_OUT)
     assert str(caught.value).startswith(f"site-1, site-3: 3 of 5 sites answered, the study needs 4; {FEW}. ")
     assert caught.value.refusals == dict.fromkeys(UNWILLING, FEW)
+    assert isinstance(caught.value.refusal, DisclosureRefused)
     assert "leave_out" not in str(caught.value)
 
 
@@ -337,8 +338,21 @@ def test_a_site_that_refuses_later_is_lost_where_the_quorum_allows():
 
 def test_a_site_that_refuses_later_ends_a_fit_that_needs_all():
     refuse(["site-1"], since=2)
-    with pytest.raises(QuorumLost, match=r"^site-1: 4 of 5 sites answered, the study needs 5; too few in a cell"):
-        fit(MoodyMean, **LEAVE_OUT)
+    ear = Ear()
+    with pytest.raises(QuorumLost, match=r"^site-1: 4 of 5 sites answered, the study needs 5; too few") as caught:
+        fit(MoodyMean, listener=ear, **LEAVE_OUT)
+    assert str(caught.value.refusal) == "site-1: too few in a cell. [MC501]"
+    assert "lower the study's quorum" in caught.value.hint
+    assert "Bring the site back" not in caught.value.hint
+    assert ear.lost == {}
+
+
+def test_a_refusal_after_a_loss_is_a_loss():
+    refuse(["site-1"], since=2)
+    with pytest.raises(QuorumLost, match=r"^site-1: 3 of 5 sites answered, the study needs 4") as caught:
+        fit(MoodyMean, quorum=4, faults=Faults(lose={"site-3": 6}), **LEAVE_OUT)
+    assert caught.value.refusal is None
+    assert "Bring the site back" in caught.value.hint
 
 
 def test_a_question_after_the_fit_is_refused_as_ever():

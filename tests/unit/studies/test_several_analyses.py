@@ -18,7 +18,7 @@ from multicentre.data import SurvivalAndTable, SurvivalData, TableData
 from multicentre.deployment.site_check import card_at
 from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.study_permissions import permissions_of
-from multicentre.errors import AnalysisWarning, ConfigurationError, DataError, RefusedByPolicy
+from multicentre.errors import AnalysisWarning, ConfigurationError, DataError, QuorumLost, RefusedByPolicy
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.ledger import read_ledger
 from multicentre.privacy.policy import Policy
@@ -28,6 +28,7 @@ from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.policy_conflicts import check_budgets, study_objections
 from multicentre.studies.study import digest_of, study_terms
 from multicentre.studies.study_file import study_from_mapping
+from multicentre.survival import FedCox
 from support.real_sites import Hospitals, set_terms
 from support.remote_sites import ByHand
 from support.several_analyses import BLOCKS, SITES, write_patients, write_several, write_single
@@ -261,6 +262,75 @@ def test_a_refused_analysis_is_marked_and_the_others_go_on(tmp_path):
     assert "Hazard ratio of age" in printed
     assert not (folder.path / "analyses/test").exists()
     assert {row["site"] for row in folder.read("disclosure.json")["refused"]} == {"oslo"}
+
+
+EXACT = '[[analysis]]\nname = "exact"\nmethod = "fed-cox"\nparameters = { times = "exact" }\n'
+TABLE = '[[analysis]]\nname = "table"\nmethod = "describe"\nparameters = { quartiles = false }\n'
+ONLY_OSLO_PERMITS = "[privacy.sites]\noslo = { exact_times = true }\n"
+
+
+def write_refused(folder, blocks=EXACT + TABLE):
+    path = write_several(folder, blocks, more=ONLY_OSLO_PERMITS)
+    path.write_text(path.read_text().replace("[run]", '[run]\nrefusing_sites = "leave_out"'))
+    return path
+
+
+def discover_refusals_in_rounds(monkeypatch):
+    """Let sites refuse during the rounds, as real sites do, instead of before the first request."""
+    monkeypatch.setattr("multicentre.studies.runner.planned_refusals", lambda *_: {})
+
+
+@pytest.mark.filterwarnings("ignore::multicentre.errors.AnalysisWarning")
+@pytest.mark.parametrize(("in_rounds", "needed"), [(False, 2), (True, 3)])
+def test_too_few_willing_sites_refuse_the_analysis_and_the_others_go_on(tmp_path, monkeypatch, in_rounds, needed):
+    if in_rounds:
+        discover_refusals_in_rounds(monkeypatch)
+    folder = run_study(read_study(write_refused(tmp_path)))
+    exact, table = entries(folder).values()
+    assert (exact["status"], table["status"], folder.metadata["status"]) == ("refused", "finished", "finished")
+    assert exact["message"].startswith(f"lyon, porto: 1 of 3 sites answered, the study needs {needed}; tell_times")
+    assert "must have exact_times = true" in exact["message"]
+    assert "Bring the site back" not in exact["message"]
+    assert folder.metadata["losses"] == {}
+    assert "exact (fed-cox)\n===============\nREFUSED: lyon, porto" in describe_results(folder.path, folder.metadata)
+    requested = {entry.get("method") for entry in read_ledger(folder.path / "sites/lyon/ledger.jsonl")}
+    assert ("fed-cox" in requested) == in_rounds
+
+
+@pytest.mark.filterwarnings("ignore::multicentre.errors.AnalysisWarning")
+def test_a_resumed_run_of_refused_analyses_has_no_result_either(tmp_path, monkeypatch):
+    discover_refusals_in_rounds(monkeypatch)
+    study = read_study(write_refused(tmp_path, EXACT))
+    with pytest.raises(RefusedByPolicy, match="refused by 2 of 3 sites"):
+        run_study(study)
+    (folder,) = study.about.output.glob("several-*")
+    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
+    with pytest.raises(ConfigurationError, match="all of them ended without one"):
+        resume_run(folder)
+
+
+@pytest.mark.filterwarnings("ignore::multicentre.errors.AnalysisWarning")
+def test_a_lost_site_interrupts_the_run_and_a_resumed_run_finishes(tmp_path, monkeypatch):
+    study = read_study(write_several(tmp_path, TABLE + EXACT.replace("exact", "stratified")))
+    with monkeypatch.context() as patch:
+        patch.setattr(FedCox, "_fit", lambda *_: (_ for _ in ()).throw(QuorumLost("no answer", where="oslo")))
+        with pytest.raises(QuorumLost):
+            run_study(study)
+    (path,) = study.about.output.glob("several-*")
+    run = json.loads((path / "run.json").read_text())
+    assert (run["status"], [one["status"] for one in run["analyses"]]) == ("interrupted", ["finished", "waiting"])
+    assert [one["status"] for one in entries(resume_run(path)).values()] == ["finished", "finished"]
+
+
+@pytest.mark.parametrize("method", ["fed-cox", "fed-mixed-cox", "kaplan-meier", "log-rank"])
+def test_exact_times_are_compared_with_the_policies_before_the_first_request(tmp_path, method):
+    study = read_study(write_single(tmp_path, method, 'times = "exact"\n'))
+    (objection,) = study_objections(study, Policy())
+    assert "tell_times, EventTimes.times: the site's policy must have exact_times = true" in objection.reason
+    assert study_objections(study, Policy(exact_times=True)) == []
+    with pytest.raises(RefusedByPolicy, match="refused by 3 of 3 sites"):
+        run_study(study)
+    assert not list(study.about.output.glob("several-*"))
 
 
 @pytest.mark.slow
