@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.survival import SurvivalData
-from multicentre.errors import ConfigurationError, SeparationWarning
+from multicentre.errors import ConfigurationError, QuorumLost, SeparationWarning
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -306,6 +306,8 @@ class FedCox(CoxResults):
         ------
         ConfigurationError
             `transform` is not one of these.
+        QuorumLost
+            A site of the fit no longer answers.
         """
         if transform not in TRANSFORMS:
             raise ConfigurationError(
@@ -314,6 +316,7 @@ class FedCox(CoxResults):
                 hint=f"Pass one of {', '.join(TRANSFORMS)}.",
             )
         sums = sum_residuals(self.session, self.agreed_, self._reached, self._plan(), transform)
+        self._check_no_loss()
         mean_value = sums.value / sums.n_events
         weighted = sums.weighted - mean_value * sums.plain
         squares = sums.squared_value - sums.n_events * mean_value**2
@@ -356,6 +359,16 @@ class FedCox(CoxResults):
         valid_tests = {"score"} if (is_informed & ~fit.reliable).any() else set(tests)
         self.tests_ = {name: tests[name] for name in valid_tests if np.isfinite(tests[name].statistic)}
         self._set_inference(fit, spread_of, self._model_based)
+
+    def _check_no_loss(self) -> None:
+        """Raise QuorumLost if sums after the fit are of fewer sites than the fit."""
+        lost = set(self.session.consortium.sites) - set(self.session.sites)
+        if lost:
+            raise QuorumLost(
+                "all sites of the fit must answer a test of the fit; no answer",
+                where=", ".join(sorted(lost)),
+                hint="Fit again, without these sites or after they are back.",
+            )
 
     def _needs(self) -> Needs:
         exact = self.times == "exact"

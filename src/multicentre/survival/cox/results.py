@@ -83,6 +83,7 @@ class CoxResults(SurvivalEstimator):
         Lead site of a fit in one round; empty otherwise.
     """
 
+    same_sites: ClassVar[bool] = True
     may_be_missing: ClassVar[frozenset[str]] = frozenset(_INFERENCE)
     saved_attributes: ClassVar[SavedAttributes] = {
         **SurvivalEstimator.saved_attributes,

@@ -183,7 +183,7 @@ class FedMixedCox(CoxResults):
         plan = cox_rounds.Plan(self.times, "breslow", 0.0, int(self.max_iter), tol)
         null = cox_rounds.fit_by_rounds(session, agreed, plan)
         warn_of_fit(null, agreed.columns, int(self.max_iter))
-        fit = fit_effects(session, null, Plan(self.site_effects, exact, int(self.max_iter), tol))
+        fit = fit_effects(session, null, Plan(self.site_effects, exact, int(self.max_iter), tol), agreed.columns)
         self.agreed_, self.history_, self._fitted = agreed, [*null.history, *fit.history], fit
         self.n_patients_, self.n_events_ = round(fit.sums.n_patients), round(fit.sums.n_events)
         self.converged_, self.variance_, self.lead_ = null.converged and fit.converged, fit.variance, ""

@@ -86,4 +86,5 @@ class Ascent(Message):
     n_patients: float = number("patients behind the sums", unit="patients")
     variance: float = number("variance of gaussian effects")
     last_variance: float = number("the one before; 0 at first")
-    last_residual: float = number("its distance from the equation of the variance")
+    last_excess: float = number("its distance from the equation of the variance")
+    rising: float = number("largest variance so far at which the likelihood rises; 0 if none")

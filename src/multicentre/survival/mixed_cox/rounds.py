@@ -11,8 +11,11 @@ Before the first round, columns, times and scales are agreed, and a Cox model wi
    variance. The step is halved while the likelihood falls.
 
 The variance of gaussian effects solves ``theta = (sum of squared effects + sum of their variances) / sites``, the
-restricted maximum likelihood of Therneau and Grambsch. It is changed by secant steps whenever the other parameters have
-converged.
+restricted maximum likelihood of Therneau and Grambsch. Whenever the other parameters have converged, the variance is
+changed by a secant step. If the step leads below the smallest variance, the equation is evaluated there: if the
+likelihood falls, the variance is 0.
+
+A fit whose variance is 0 is the fit without effects of sites.
 
 The rounds stop when all entries of a step are below ``tol``; this last step is taken.
 """
@@ -27,7 +30,7 @@ from numpy.typing import NDArray
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.errors import ConfigurationError, DataError
-from multicentre.survival.cox.maths import FLAT
+from multicentre.survival.cox.maths import FLAT, dependent_columns
 from multicentre.survival.cox.rounds import Fit
 from multicentre.survival.kernels.partial_likelihood import sum_terms
 from multicentre.survival.mixed_cox import messages
@@ -38,14 +41,17 @@ Floats = NDArray[np.float64]
 # Variance of the effects where the rounds start.
 FIRST_VARIANCE = 0.1
 # Variances below are reported as 0: hazards of sites then differ by less than one percent, and the likelihood by less
-# than rounding.
-SMALLEST_VARIANCE = 1e-6
+# than the rounding error of masked sums.
+SMALLEST_VARIANCE = 1e-5
 # Longest step of a coefficient, of the logarithm of an increment, and of the logarithm of the variance.
 LONGEST = 1.0
 # Relative fall of the likelihood that is treated as rounding error of the sums and does not halve the step.
 NOISE = 1e-9
-# Smallest factor between two successive gaussian variances.
+# Smallest factor between two successive gaussian variances, unless the step leads to the smallest variance.
 SMALLEST_FACTOR = 0.2
+# Share of a column's information that is left within the sites below which the column is constant there; masked sums
+# round it to about 1e-8.
+WITHIN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Problem:
     Parameters
     ----------
     plan : Plan
-    n_columns : int
+    columns : tuple of str
     events : array of shape (K,)
         Events of all sites by time.
     places : array of int
@@ -77,7 +83,7 @@ class Problem:
     """
 
     plan: Plan
-    n_columns: int
+    columns: tuple[str, ...]
     events: Floats
     places: NDArray[np.int64]
     shift: float
@@ -98,6 +104,11 @@ class Problem:
         if self.plan.exact:
             return session.sum(MixedCoxSite.sum_exact_effects, request)
         return session.sum(MixedCoxSite.sum_effects, request)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns."""
+        return len(self.columns)
 
     @property
     def constant(self) -> float:
@@ -167,13 +178,15 @@ def check_several(session: Session) -> None:
         )
 
 
-def fit_effects(session: Session, null: Fit, plan: Plan) -> MixedFit:
+def fit_effects(session: Session, null: Fit, plan: Plan, columns: tuple[str, ...]) -> MixedFit:
     """Maximise the likelihood with effects of sites, from a fit without.
 
     Raises
     ------
     ConfigurationError
         There are too many times.
+    DataError
+        With fixed effects, columns are constant within each site, or depend on each other there.
     """
     totals = null.totals
     if len(totals.events) > MOST_TIMES:
@@ -184,30 +197,43 @@ def fit_effects(session: Session, null: Fit, plan: Plan) -> MixedFit:
         )
     places = np.flatnonzero(totals.events > 0.5)
     reference = session.sites[0] if plan.distribution == "fixed" else ""
-    problem = Problem(plan, len(null.coefficients), totals.events, places, totals.shift, reference)
+    problem = Problem(plan, columns, totals.events, places, totals.shift, reference)
     first = sum_terms(totals.tables).first[places]
     variance = FIRST_VARIANCE if plan.distribution == "gaussian" else 0.0
     ends = [np.log(FIRST_VARIANCE)] if plan.distribution == "gamma" else []
     start = np.concatenate([null.coefficients, np.log(first), ends])
-    last, converged, history = _climb(session, problem, start, variance)
+    last, converged, history = _climb(session, problem, start, variance, null)
     request = problem.request(last.point, last.variance)
     sums = session.once("reached-effects", messages.Effects, lambda: _plain(problem.sums(session, request)))
     expansion, size = expand(problem, last.point, sums), problem.n_columns + len(places)
     covariance = _covariance(expansion.information[:size, :size], problem.n_columns)
     # The partial likelihood at the effects, without their penalty, as coxph reports it.
     penalty = 0.5 * sums.squared_effect / request.variance if plan.distribution == "gaussian" else 0.0
-    is_none = plan.distribution != "fixed" and request.variance <= 2.0 * SMALLEST_VARIANCE
-    return MixedFit(
+    fit = MixedFit(
         last.point[: problem.n_columns],
         request.increments,
         problem.shift,
-        0.0 if is_none else request.variance,
+        request.variance,
         covariance,
         expansion.objective - problem.constant + penalty,
         sums,
         converged,
         history,
         request,
+    )
+    is_none = converged and plan.distribution != "fixed" and request.variance <= SMALLEST_VARIANCE
+    return _without_effects(fit, null) if is_none else fit
+
+
+def _without_effects(fit: MixedFit, null: Fit) -> MixedFit:
+    """Return the fit without effects of sites, for a variance of 0."""
+    return replace(
+        fit,
+        coefficients=null.coefficients,
+        increments=sum_terms(null.totals.tables).first,
+        variance=0.0,
+        covariance=_covariance(null.totals.information, len(null.coefficients)),
+        log_likelihood=null.totals.value,
     )
 
 
@@ -228,15 +254,19 @@ def _plain(sums: messages.Effects) -> messages.Effects:
     return messages.Effects(**fields, patients=sums.patients)
 
 
-def _climb(session: Session, problem: Problem, start: Floats, variance: float) -> tuple[messages.Ascent, bool, History]:
+def _climb(
+    session: Session, problem: Problem, start: Floats, variance: float, null: Fit
+) -> tuple[messages.Ascent, bool, History]:
     plan, nothing = problem.plan, np.zeros_like(start)
-    first = messages.Ascent(start, nothing, 1.0, -np.inf, 0.0, variance, 0.0, 0.0)
+    first = messages.Ascent(start, nothing, 1.0, -np.inf, 0.0, variance, 0.0, 0.0, 0.0)
     rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: first, name="effects")
-    for _ in rounds:
+    for round_number in rounds:
         before = rounds.state
         tried = before.point + before.share * before.step
         sums = problem.sums(session, problem.request(tried, before.variance))
         expansion = expand(problem, tried, sums)
+        if round_number == 1 and plan.distribution == "fixed":
+            check_within_sites(expansion.information, null.totals.information, problem.columns)
         rounds.state = reached = _accept(before, tried, expansion, sums)
         change = float(np.abs(reached.step).max())
         rounds.record(log_likelihood=expansion.objective - problem.constant, change=change, share=before.share)
@@ -246,8 +276,7 @@ def _climb(session: Session, problem: Problem, start: Floats, variance: float) -
             rounds.stop()  # the likelihood still rises towards a variance of 0
         elif change < plan.tol and plan.distribution == "gaussian":
             rounds.state = _change_variance(reached, problem, sums, expansion)
-            moved = abs(rounds.state.variance / reached.variance - 1.0)
-            if moved < np.sqrt(plan.tol) * 1e-2 or rounds.state.variance <= SMALLEST_VARIANCE:
+            if abs(rounds.state.variance / reached.variance - 1.0) < np.sqrt(plan.tol) * 1e-2:
                 rounds.stop()
         elif change < plan.tol:
             rounds.stop()
@@ -255,6 +284,35 @@ def _climb(session: Session, problem: Problem, start: Floats, variance: float) -
     if rounds.stopped and plan.distribution != "gaussian":
         final = replace(final, point=final.point + final.step)
     return final, rounds.stopped, rounds.history
+
+
+def check_within_sites(information: Floats, between: Floats, columns: tuple[str, ...]) -> None:
+    """Raise DataError if columns depend on each other within sites; the message names them.
+
+    Parameters
+    ----------
+    information : array of shape (w, w)
+        Information on coefficients and baseline hazard, with fixed effects of sites.
+    between : array of shape (d, d)
+        Information on the coefficients without effects of sites.
+    columns : tuple of str
+    """
+    d = len(columns)
+    cross = information[:d, d:]
+    within = information[:d, :d] - cross @ np.linalg.solve(information[d:, d:], cross.T)
+    sizes = np.diagonal(between)
+    informed = sizes > FLAT * max(float(sizes.max()), 1.0)  # a constant column has a warning already
+    refused = informed & (np.diagonal(within) <= WITHIN * sizes)
+    rest = np.flatnonzero(informed & ~refused)
+    refused[rest[dependent_columns(within[np.ix_(rest, rest)])]] = True
+    if refused.any():
+        names = [columns[place] for place in np.flatnonzero(refused)]
+        raise DataError(
+            "columns must be linearly independent within sites; got columns that are constant within each site or "
+            f"depend on others there: {', '.join(names[:6])}",
+            where="columns",
+            hint='Leave them out, or fit random effects: site_effects="gamma".',
+        )
 
 
 def _accept(before: messages.Ascent, tried: Floats, expansion: Expansion, sums: messages.Effects) -> messages.Ascent:
@@ -304,23 +362,61 @@ def expand(problem: Problem, point: Floats, sums: messages.Effects) -> Expansion
 def _change_variance(
     reached: messages.Ascent, problem: Problem, sums: messages.Effects, expansion: Expansion
 ) -> messages.Ascent:
-    """Return the state with the next gaussian variance: a secant step, or that of the equation itself at first."""
+    """Return the state with the next gaussian variance; the same one if the variance is 0."""
     free = np.concatenate([np.arange(problem.n_columns), problem.n_columns + problem.places])
-    inverse = np.linalg.inv(expansion.information)
-    trace = sums.uncertainty + float(np.sum(inverse * matrix_of(sums.moves)[np.ix_(free, free)]))
-    solved = (sums.squared_effect + trace) / sums.n_sites
-    variance, residual = reached.variance, solved - reached.variance
-    following = solved
-    slope = (residual - reached.last_residual) / (variance - reached.last_variance) if reached.last_variance else 0.0
-    if slope < 0.0:
-        following = variance - residual / slope
-    following = min(max(following, SMALLEST_FACTOR * variance, SMALLEST_VARIANCE), variance / SMALLEST_FACTOR)
+    inverse, variance = np.linalg.inv(expansion.information), reached.variance
+    is_smallest = variance <= SMALLEST_VARIANCE
+    # At the smallest variance, both are equal but for rounding, which is larger in masked sums of `moves`.
+    moves = matrix_of(variance * sums.bends if is_smallest else sums.moves)[np.ix_(free, free)]
+    uncertainty = (sums.uncertainty + float(np.sum(inverse * moves))) / sums.n_sites
+    excess = variance_excess(variance, sums.squared_effect / sums.n_sites, uncertainty)
+    if is_smallest and excess <= 0.0:
+        return reached
+    rising = max(variance, reached.rising) if excess > 0.0 else reached.rising
     # The likelihood at another variance is not compared with that of this one.
     return replace(
         reached,
         step=np.zeros_like(reached.step),
         objective=-np.inf,
-        variance=following,
+        variance=next_variance(replace(reached, rising=rising), excess),
         last_variance=variance,
-        last_residual=residual,
+        last_excess=excess,
+        rising=rising,
     )
+
+
+def variance_excess(variance: float, squared_effect: float, uncertainty: float) -> float:
+    """Return how far the equation of the variance is from its solution.
+
+    Its sign is that of the derivative of the restricted likelihood. If the effects were observed with normal errors of
+    one variance, it would be the solution minus `variance`.
+
+    Parameters
+    ----------
+    variance : float
+    squared_effect : float
+        Mean square of the effects.
+    uncertainty : float
+        Mean variance of the effects around their estimates, below `variance`.
+
+    Examples
+    --------
+    >>> round(variance_excess(1.0, 0.75, 0.5), 6)  # effects plus errors have variance 3, errors have variance 1
+    1.0
+    """
+    weight = max(1.0 - uncertainty / variance, 1e-9)  # rounding of masked sums must not make it 0
+    return (squared_effect + uncertainty - variance) / weight**2
+
+
+def next_variance(state: messages.Ascent, excess: float) -> float:
+    """Return the next gaussian variance: a secant step, or at first a step that takes `excess` as the distance."""
+    variance, last = state.variance, state.last_variance
+    slope = (excess - state.last_excess) / (variance - last) if last else -1.0
+    following = variance - excess / (slope if slope < 0.0 else -1.0)
+    if excess < 0.0 and state.rising and following <= state.rising:
+        return 0.5 * (variance + state.rising)
+    if following <= SMALLEST_VARIANCE:
+        return SMALLEST_VARIANCE
+    if excess * state.last_excess < 0.0:  # the solution lies between the two
+        return following
+    return min(max(following, SMALLEST_FACTOR * variance), variance / SMALLEST_FACTOR)

@@ -1,12 +1,13 @@
 """The estimator of the Cox model: odd data, odd parameters, and what a fit offers afterwards."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.errors import ConfigurationError, DataError, SeparationWarning
+from multicentre.errors import ConfigurationError, DataError, LeftOutWarning, QuorumLost, SeparationWarning
 from multicentre.estimator.figures import Forest, Table, read_figure
 from multicentre.survival.cox.estimator import FedCox
 
@@ -277,12 +278,58 @@ def test_a_site_that_does_not_tell_its_events_does_not_lead():
 
 def test_where_the_lead_is_lost_the_next_one_leads():
     faults = Faults(lose={"site-1": "solve_surrogate"})
-    with mc.Federation.in_process(simulate(), policy=OPEN, quorum=2, faults=faults) as federation:
+    with (
+        mc.Federation.in_process(simulate(), policy=OPEN, quorum=2, faults=faults) as federation,
+        pytest.warns(LeftOutWarning, match="1 of 3 sites"),
+    ):
         model = FedCox(one_round=True).fit(federation)
     assert model.session.sites == ("site-0", "site-2")
     assert model.lead_ == "site-2"
     alone = {site: data for site, data in simulate().items() if site != "site-1"}
     np.testing.assert_allclose(model.coef_, fitted(alone).coef_, rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "step"),
+    [
+        ({}, "sum_derivatives"),
+        ({}, "sum_baseline"),
+        ({"robust": True}, "sum_own_scores"),
+        ({"times": "grid"}, "sum_products"),
+        ({"times": "exact", "robust": True}, "sum_exact_scores"),
+        ({"one_round": True}, "solve_surrogate"),
+    ],
+)
+def test_a_fit_that_loses_a_site_is_that_of_the_remaining_sites(options, step):
+    faults = Faults(lose={"site-1": step})
+    with (
+        mc.Federation.in_process(simulate(), policy=OPEN, quorum=2, faults=faults) as federation,
+        pytest.warns(LeftOutWarning, match="1 of 3 sites"),
+    ):
+        model = FedCox(**options).fit(federation)
+    remaining = {site: data for site, data in simulate().items() if site != "site-1"}
+    with mc.Federation.in_process(remaining, policy=OPEN) as federation:
+        expected = FedCox(**options).fit(federation)
+    pd.testing.assert_frame_equal(model.to_frame(), expected.to_frame(), rtol=1e-9)
+    assert model.n_patients_ == expected.n_patients_ == sum(map(len, remaining.values()))
+    assert model.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-12)
+    assert {name: test.statistic for name, test in model.tests_.items()} == pytest.approx(
+        {name: test.statistic for name, test in expected.tests_.items()}, rel=1e-7
+    )
+    assert model.model_.baseline == pytest.approx(expected.model_.baseline, rel=1e-9)
+    assert list(model.left_out_) == ["site-1"]
+    assert "site-1" in str(model.summary())
+
+
+@pytest.mark.parametrize("step", ["sum_baseline", "sum_own_residuals"])
+def test_residuals_without_a_site_of_the_fit_are_no_test_of_the_fit(step):
+    # The fit itself takes one sum_baseline of all sites; the sites answer it before the fault.
+    faults = Faults(lose={"site-1": 10**6})
+    with mc.Federation.in_process(simulate(), policy=OPEN, quorum=2, faults=faults) as federation:
+        model = FedCox().fit(federation)
+        faults.lose = {"site-1": step}
+        with pytest.raises(QuorumLost, match="all sites of the fit"):
+            model.check_proportionality()
 
 
 @pytest.mark.parametrize("n_events", [9, 10])

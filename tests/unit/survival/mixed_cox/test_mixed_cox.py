@@ -1,14 +1,20 @@
 """Cox model with effects of sites: likelihood of a site, and results that are exact, refused or marked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.optimize import brentq
 from scipy.special import gammaln
 
 import multicentre as mc
-from multicentre.errors import ConfigurationError, DataError, SeparationWarning
-from multicentre.survival import FedMixedCox
+from multicentre.engines.faults import Faults
+from multicentre.errors import ConfigurationError, DataError, LeftOutWarning, SeparationWarning
+from multicentre.survival import FedCox, FedMixedCox
 from multicentre.survival.mixed_cox.maths import site_effect
+from multicentre.survival.mixed_cox.messages import Ascent
+from multicentre.survival.mixed_cox.rounds import SMALLEST_VARIANCE, next_variance, variance_excess
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)
 STEP = 1e-5
@@ -86,6 +92,128 @@ def test_sites_without_differences_have_no_table():
     model = FedMixedCox(times="exact").fit(federate({f"s{number}": data for number in range(3)}))
     with pytest.raises(ConfigurationError, match="must be positive"):
         model.site_effects_table()
+
+
+def alike(seed, n_sites=4):
+    """Return sites whose patients have the same hazard."""
+    sites, rng = {}, np.random.default_rng(seed)
+    for number in range(n_sites):
+        X = rng.normal(size=(40, 2))
+        time, end = rng.exponential(10.0 * np.exp(-0.4 * X[:, 0])), rng.uniform(3.0, 30.0, 40)
+        sites[f"s{number}"] = mc.data.SurvivalData(
+            X, np.ceil(np.minimum(time, end)), time <= end, columns=["age", "dose"]
+        )
+    return sites
+
+
+# Seeds whose estimated variance is 0: R's frailty(site, distribution="gaussian", sparse=FALSE) ends below 1e-7.
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+@pytest.mark.parametrize("distribution", ["gamma", "gaussian"])
+def test_a_variance_of_0_is_the_fit_without_effects_of_sites(distribution, secure, seed):
+    sites = alike(seed)
+    model = FedMixedCox(distribution, n_times=16).fit(federate(sites, secure=secure))
+    expected = FedCox("grid", n_times=16, ties="breslow").fit(federate(sites, secure=secure))
+    assert model.converged_
+    assert model.variance_ == 0.0
+    assert model.coef_ == pytest.approx(expected.coef_, rel=1e-6)
+    assert model.standard_errors_ == pytest.approx(expected.standard_errors_, rel=1e-6)
+    assert model.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
+    assert model.model_.baseline == pytest.approx(expected.model_.baseline, rel=1e-6)
+    assert model.summary().attrs["remark"].endswith(f"{distribution} effects of sites, variance 0.")
+
+
+def excess_of(variance, errors, between):
+    """Return the excess of the variance where sites' estimates have normal errors, and a variance between them."""
+    shrunk = variance / (variance + errors)
+    return variance_excess(variance, np.mean(shrunk**2) * between, np.mean(shrunk * errors))
+
+
+@pytest.mark.parametrize("within", [1e-3, 0.02, 0.3, 3.0])
+@pytest.mark.parametrize("ratio", [0.1, 0.9, 1.05, 2.0, 30.0, 1000.0])
+@pytest.mark.parametrize("spread", [1.0, 4.0], ids=["equal errors", "unequal errors"])
+def test_the_search_for_the_variance_ends_at_its_root_or_at_0(within, ratio, spread):
+    errors, between = within * np.array([1.0 / spread, 1.0, spread]), within * ratio
+    state = Ascent(np.zeros(0), np.zeros(0), 1.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.0)
+    n_changes, has_ended = 0, False
+    while not has_ended and n_changes < 20:
+        excess = excess_of(state.variance, errors, between)
+        if state.variance <= SMALLEST_VARIANCE and excess <= 0.0:
+            break
+        state = replace(state, rising=max(state.variance, state.rising) if excess > 0.0 else state.rising)
+        following = next_variance(state, excess)
+        has_ended = abs(following / state.variance - 1.0) < 1e-6
+        state = replace(state, variance=following, last_variance=state.variance, last_excess=excess)
+        n_changes += 1
+    assert n_changes <= 12
+    if excess_of(SMALLEST_VARIANCE, errors, between) <= 0.0:
+        assert state.variance == SMALLEST_VARIANCE
+    else:
+        root = brentq(excess_of, SMALLEST_VARIANCE, 1e6, args=(errors, between), xtol=1e-12)
+        assert state.variance == pytest.approx(root, rel=1e-5)
+
+
+def of_sites(column):
+    """Return sites whose second column is a function of the site and of the first column."""
+    sites = {}
+    for number, (site, data) in enumerate(sites_of().items()):
+        X = data.X.copy()
+        X[:, 1] = column(number, X[:, 0])
+        sites[site] = mc.data.SurvivalData(X, data.time, data.event, columns=data.columns)
+    return sites
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+@pytest.mark.parametrize("times", ["grid", "exact"])
+def test_a_column_that_is_constant_within_each_site_is_refused_by_name(times, secure):
+    sites = of_sites(lambda number, age: float(number > 0))
+    with pytest.raises(DataError, match=r"constant within each site.*: dose") as refusal:
+        FedMixedCox("fixed", times=times, n_times=16).fit(federate(sites, secure=secure))
+    assert "age" not in str(refusal.value)
+    assert np.isfinite(FedMixedCox("gamma", n_times=16).fit(federate(sites)).standard_errors_).all()
+
+
+def test_columns_that_depend_on_each_other_within_sites_are_refused():
+    with pytest.raises(DataError, match="depend on others there: age, dose"):
+        FedMixedCox("fixed", n_times=16).fit(federate(of_sites(lambda number, age: 2.0 * age + 5.0 * number)))
+
+
+def test_a_column_that_varies_little_within_sites_is_not_refused():
+    noise = np.random.default_rng(5).normal(size=60)
+    sites = of_sites(lambda number, age: number + 0.02 * noise)
+    model = FedMixedCox("fixed", n_times=16).fit(federate(sites, secure=True))
+    assert np.isfinite(model.standard_errors_).all()
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+@pytest.mark.parametrize(
+    ("distribution", "lost", "step"),
+    [("gamma", "s3", "sum_effects"), ("fixed", "s0", "sum_effects"), ("gaussian", "s3", "sum_products")],
+)
+def test_a_fit_that_loses_a_site_is_that_of_the_remaining_sites(distribution, lost, step, secure):
+    sites, faults = sites_of(4), Faults(lose={lost: step})
+    federation = mc.Federation.in_process(sites, policy=OPEN, secure_sum=secure, quorum=3, faults=faults)
+    with pytest.warns(LeftOutWarning, match="1 of 4 sites"):
+        model = FedMixedCox(distribution, n_times=16).fit(federation)
+    remaining = {site: data for site, data in sites.items() if site != lost}
+    expected = FedMixedCox(distribution, n_times=16).fit(federate(remaining, secure=secure))
+    assert model.coef_ == pytest.approx(expected.coef_, rel=1e-7)
+    assert model.standard_errors_ == pytest.approx(expected.standard_errors_, rel=1e-7)
+    assert model.variance_ == pytest.approx(expected.variance_, rel=1e-5)
+    assert model.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
+    assert model.n_patients_ == expected.n_patients_ == 180
+    assert list(model.left_out_) == [lost]
+    assert lost in str(model.summary())
+    effects, expected_effects = model.site_effects_table(), expected.site_effects_table()
+    assert effects.index.tolist() == list(remaining)
+    assert effects["effect"].to_numpy() == pytest.approx(expected_effects["effect"].to_numpy(), abs=1e-5)
+
+
+def test_two_sites_of_which_one_is_lost_show_no_variance():
+    options = {"policy": OPEN, "quorum": 1, "secure_sum": False, "faults": Faults(lose={"s1": "sum_effects"})}
+    federation = mc.Federation.in_process(sites_of(2), **options)
+    with pytest.warns(LeftOutWarning), pytest.raises(DataError, match="at least two sites"):
+        FedMixedCox(n_times=16).fit(federation)
 
 
 def test_predictions_are_those_of_a_site_with_the_mean_fixed_effect(tmp_path):
