@@ -38,11 +38,14 @@ class Try:
     Attributes
     ----------
     left_out : dict of str to str
-        Sites that the next attempt is made without, and why; None unless refusals ended the attempt.
+        Sites that the next attempt is made without, and why; None unless refusals or losses ended the attempt.
+    lost : bool
+        True if losses ended the attempt.
     """
 
     def __init__(self, session: Session) -> None:
         self.left_out: dict[str, str] | None = None
+        self.lost = False
         self._session = session
 
     def __enter__(self) -> Session:
@@ -54,7 +57,7 @@ class Try:
         self._session.attempt.restarts = False
         if not isinstance(error, LeftOut) or error.attempt is not self._session.attempt:
             return False
-        self.left_out = error.reasons
+        self.left_out, self.lost = error.reasons, error.lost
         return True
 
 
@@ -173,7 +176,8 @@ class Consortium:
 
         With ``refusing_sites="leave_out"`` in the terms, sites that refuse before a sum with their summands was read
         are treated as if they took no part: the attempt ends, and another one over the other sites follows. A site that
-        refuses later counts as lost. The last attempt is the one whose block runs to its end.
+        refuses later counts as lost. With ``session.same_sites``, another attempt also follows the loss of a site. The
+        last attempt is the one whose block runs to its end.
 
         Parameters
         ----------
@@ -202,21 +206,24 @@ class Consortium:
             yield attempt
             if attempt.left_out is None:
                 return
-            consortium = consortium.without(attempt.left_out)
+            consortium = consortium.without(attempt.left_out, lost=attempt.lost)
 
-    def without(self, refused: Mapping[str, str]) -> Self:
-        """Return the same consortium without sites that refused, warn, and notify the listener.
+    def without(self, refused: Mapping[str, str], *, lost: bool = False) -> Self:
+        """Return the same consortium without sites that refused or were lost, warn, and notify the listener.
 
         Parameters
         ----------
         refused : mapping of str to str
-            Why each site refused; sites that take no part are ignored.
+            Why each site refused or was lost; sites that take no part are ignored.
+        lost : bool, default False
+            True if the sites were lost.
         """
         leaving = {site: reason for site, reason in refused.items() if site in self.sites}
         if not leaving:
             return self
+        state = "no longer take part" if lost else "refuse"
         warnings.warn(
-            f"the result is without {len(leaving):,} of {len(self.sites):,} sites, which refuse "
+            f"the result is without {len(leaving):,} of {len(self.sites):,} sites, which {state} "
             f"({describe_reasons(leaving)})",
             LeftOutWarning,
             stacklevel=2,
@@ -308,7 +315,7 @@ class Consortium:
     def _open(self, part: type[SitePart], parameters: str, plan: Plan | None, *, restarts: bool) -> Session:
         self.summation.prepare(part, len(self.sites), plan)
         name = f"{self.name}.{next(self.openings)}"
-        attempt = Attempt(name, self.attempt, self.store if self.leaves_out else None, restarts=restarts)
+        attempt = Attempt(name, self.attempt, self.store, restarts=restarts, notes_sums=self.leaves_out)
         return self.session_type(self, part, name, attempt, parameters=parameters, plan=plan)
 
     def _check_quorum(self) -> None:

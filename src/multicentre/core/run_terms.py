@@ -110,13 +110,16 @@ class LeftOut(Exception):  # not a MulticentreError, so that no handler of error
     ----------
     attempt : Attempt
     reasons : mapping of str to str
-        Why each site refused.
+        Why each site refused, or no longer answers.
+    lost : bool, default False
+        True if the sites answered before and do not any more.
     """
 
-    def __init__(self, attempt: Attempt, reasons: Mapping[str, str]) -> None:
+    def __init__(self, attempt: Attempt, reasons: Mapping[str, str], *, lost: bool = False) -> None:
         super().__init__(", ".join(reasons))
         self.attempt = attempt
         self.reasons = dict(reasons)
+        self.lost = lost
 
 
 class Attempt:
@@ -132,6 +135,8 @@ class Attempt:
         Where the attempt is noted, so that a resumed run decides alike.
     restarts : bool, default False
         Whether the fit is made again without sites that refuse.
+    notes_sums : bool, default True
+        Whether the store also holds the sites of the sums that were read.
 
     Attributes
     ----------
@@ -142,13 +147,20 @@ class Attempt:
     """
 
     def __init__(
-        self, session: str, outer: Attempt | None = None, store: Store | None = None, *, restarts: bool = False
+        self,
+        session: str,
+        outer: Attempt | None = None,
+        store: Store | None = None,
+        *,
+        restarts: bool = False,
+        notes_sums: bool = True,
     ) -> None:
         self.session = session
         self.restarts = restarts
         self.summed: set[str] = set()
         self._outer = outer
         self._store = store
+        self._notes_sums = notes_sums
         if noted := self._noted("summed"):
             self._add(noted)
 
@@ -159,7 +171,7 @@ class Attempt:
 
     def note_sum(self, sites: Iterable[str]) -> None:
         """Record that a sum over these sites was read, in this fit and in the fits around it."""
-        if self._store is not None and not self.summed:
+        if self._notes_sums and not self.summed:
             self._note("summed", list(sites))
         self._add(sites)
 

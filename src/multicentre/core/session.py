@@ -94,6 +94,9 @@ class Session:
     ----------
     sites : tuple of str
         Names of the sites that still take part, sorted.
+    same_sites : bool
+        True if all answers of the fit must be of the same sites: the loss of a site then ends the attempt, and the fit
+        is made again without the site.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Session:
         self.attempt = attempt
         self.plan = plan
         self.sites = consortium.sites
+        self.same_sites = False
         self._parameters = parameters
         self._handles_refusals = False
         self._refusals: dict[str, MulticentreError] = {}
@@ -139,7 +143,7 @@ class Session:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Sites that the fit is made without because they refused, and why."""
+        """Sites that the fit is made without because they refused or were lost, and why."""
         return dict(self.consortium.left_out)
 
     @property
@@ -390,7 +394,7 @@ class Session:
 
     def skip_sites_left_out_before(self) -> None:
         """Raise LeftOut if an earlier process of the run left sites out of this fit."""
-        before = self.attempt.left_out_before(self.consortium.sites) if self.consortium.leaves_out else {}
+        before = self.attempt.left_out_before(self.consortium.sites)
         if before:
             raise LeftOut(self.attempt, before)
 
@@ -461,6 +465,9 @@ class Session:
             lost = self.consortium.quorum_error(losses, len(self.sites), self.needed, hint)
             lost.refusal = refusal
             raise lost
+        if self.same_sites and self.attempt.restarts:
+            self.attempt.note_left_out(reasons(losses))
+            raise LeftOut(self.attempt, reasons(losses), lost=True)
 
     def _keep_sites(self, label: str, number: int) -> tuple[str, ...]:
         self.engine.run_command(StateCommand("keep", self.name, self.part, label, number, self.selection), self.sites)

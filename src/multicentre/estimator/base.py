@@ -85,7 +85,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     n_iter_ : int
         Number of rounds; 0 for a method without rounds.
     left_out_ : dict of str to str
-        Reasons of sites that refused and were left out of the fit (``refusing_sites="leave_out"``), by site.
+        Reasons of sites that refused and were left out of the fit (``refusing_sites="leave_out"``), or that were lost
+        from a fit that was made again without them, by site.
     privacy_ : Guarantee or None
         Guarantee of differential privacy; None for a fit without noise.
     """
@@ -102,6 +103,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     """Parameters whose value is a fitted model or a list of them; a study file names their folders."""
     may_be_missing: ClassVar[frozenset[str]] = frozenset()
     """Saved arrays that may hold NaN or infinity: errors that could not be estimated, open intervals."""
+    same_sites: ClassVar[bool] = False
+    """True if all sums of a fit must be of the same sites; after the loss of a site the fit is made again."""
     history_: History
     left_out_: Mapping[str, str]
     privacy_: Guarantee | None
@@ -148,6 +151,7 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
             self.site_part, parameters, plan=self.privacy_plan(), restarts=not is_aligned
         ):
             with attempt as self._session:
+                self._session.same_sites = self.same_sites and self.privacy_plan() is None
                 self._fit(self._session)
         self.left_out_ = self._session.left_out
         self.privacy_ = guarantee_of(self._session)
@@ -202,7 +206,11 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
         return getattr(self, "site_effects", None) is not None
 
     def planned_steps(self) -> frozenset[str]:
-        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        """Return the names of the steps that a fit with these parameters may ask of a site.
+
+        All steps of the site part by default. A method with a step that needs a permission (``exact_times``) selects it
+        only if the parameters require it: a policy without the permission then refuses the fit before its first request.
+        """
         return frozenset(self.site_part.steps())
 
     def _check_parameters(self) -> None:

@@ -38,6 +38,7 @@ from multicentre.regression.rounds import (
     check_independent,
     start_of,
 )
+from multicentre.regression.separation import FALLEN
 from multicentre.regression.site import RegressionSite
 
 Floats = NDArray[np.float64]
@@ -96,7 +97,8 @@ def fit_counts(
             rounds.stop()
         elif gain < NO_GAIN and change > STILL_MOVING:
             diverging = np.abs(reached.step[:-1]) > STILL_MOVING
-            break
+            if null or (diverging := diverging & agreed.has_fallen(sums.information, FALLEN)).any():
+                break
     last = rounds.state
     values = last.values + (last.step if rounds.stopped else 0.0)
     return _result(last, values, agreed, rounds.stopped, diverging, rounds.history)

@@ -34,7 +34,7 @@ class EffectsPart(FormulaPart):
             raise ConfigurationError(
                 "effects must be of a fit with a formula and without effects of sites; got another",
                 where="formula",
-                hint="Request the effects of covariates.",
+                hint="Fit the formula with site_effects=None, or fit columns without a formula.",
             )
         parts = [self._effect_of_column(request, rows, predictor, column) for column in request.columns]
         for level, reference in zip(request.levels, request.references, strict=True):

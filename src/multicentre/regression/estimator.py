@@ -36,6 +36,7 @@ from multicentre.regression.overdispersion import HasOverdispersion
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.private.results import BOUNDS, BOUNDS_BY_COLUMN, PRIVATE_STEPS, Bounds, HasPrivacy
 from multicentre.regression.results import Scales, default_link, to_units
+from multicentre.regression.rounding import needs_null_fit, rounding_of, score_of
 from multicentre.regression.rounds import Agreed, Fit, Plan
 from multicentre.regression.site import RegressionSite
 from multicentre.regression.site_effects import (
@@ -305,7 +306,7 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
         plan = self._plan(session, agreed)
         counts = fit_with_null(session, agreed, plan) if self._family == "negative_binomial" else None
         fit = counts.full.fit if counts else rounds.fit_model(session, agreed, plan)
-        intercepts, null = None, 0.0
+        intercepts, null, without = None, 0.0, None
         if counts:
             null = counts.null_deviance
         elif self.site_effects:
@@ -315,13 +316,17 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             null = deviance_without_covariates(session, agreed)
         elif self._offset_column:
             null = rounds.fit_model(session, agreed, plan, null=True).ascent.deviance
+        elif needs_null_fit(agreed.centre, agreed.totals, agreed.moments, rounding_of(session)):
+            without = rounds.fit_model(session, agreed, replace(plan, alpha=0.0, lasso=0.0), null=True).ascent
         self._set_fit(agreed, fit, round(intercepts.n_sites) - 1 if intercepts else 0)
         self._set_likelihood(agreed, fit, null)
+        if without is not None:
+            self.null_deviance_ = float(without.deviance * agreed.scale**2)
         has_likelihood = not self.weights or self.weight_type == "frequency"
         self._set_overdispersion(agreed, fit, counts, has_likelihood=has_likelihood)
         self._infer(session, agreed, fit, intercepts)
         self.cut_share_, self.noise_errors_ = np.nan, np.zeros_like(self.standard_errors_)
-        self.tests_ = self._tests(agreed)
+        self.tests_ = self._tests(agreed, without)
         self._add_count_tests(agreed, counts)
         self._warn_of_fit(fit, agreed)
 
@@ -410,10 +415,10 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             factor = sums.n_clusters / (sums.n_clusters - 1.0) * (size - 1.0) / (size - n_coefficients)
         return np.asarray(factor * inverse @ sums.products @ inverse, dtype=np.float64)
 
-    def _tests(self, agreed: Agreed) -> dict[str, TestResult]:
+    def _tests(self, agreed: Agreed, without: messages.Ascent | None) -> dict[str, TestResult]:
         d = len(self.coef_)
-        if not d or np.isnan(self.covariance_[1:, 1:]).any():
-            return {}
+        if not d or np.isnan(self.covariance_[1:, 1:]).any() or not self.covariance_[1:, 1:].any():
+            return {}  # a perfect fit has standard errors of 0
         tests = {"wald": chi_square_test(float(self.coef_ @ np.linalg.solve(self.covariance_[1:, 1:], self.coef_)), d)}
         if self.errors != "model" or self._family == "negative_binomial":
             return tests
@@ -422,7 +427,10 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             gain = agreed.totals.weight * float(np.log(self.null_deviance_ / self.deviance_))
         tests["likelihood_ratio"] = chi_square_test(gain / (self.dispersion_ if self._family == "gamma" else 1.0), d)
         if agreed.has_intercept and not (self._offset_column or self.site_effects):
-            tests["score"] = chi_square_test(score_statistic(self._family, agreed), d)
+            score = score_statistic(self._family, agreed)
+            if without is not None:
+                score = score_of(without, self._family, agreed.totals.weight)
+            tests["score"] = chi_square_test(score, d)
         return tests
 
     def _warn_of_fit(self, fit: Fit, agreed: Agreed) -> None:

@@ -167,14 +167,23 @@ class HasFormula(RegressionResults):
         ------
         ConfigurationError
             The fit has a formula and effects of sites.
+        QuorumLost
+            A site of the fit no longer answers.
         """
         if self.fitted_design is None:
             return super().marginal_effects()
+        if self.site_effects:
+            raise ConfigurationError(
+                "marginal effects of a formula must be of a fit without effects of sites; got "
+                f"site_effects={self.site_effects!r}",
+                where="site_effects",
+                hint="Fit the formula with site_effects=None, or fit columns without a formula.",
+            )
         columns, levels, references = requested_effects(self.fitted_design)
         at = self._at()
         fields = {name: getattr(at, name) for name in messages.At.declarations()}
         request = messages.Effects(**fields, columns=tuple(columns), levels=tuple(levels), references=tuple(references))
-        sums = self.session.sum(cast(type[RegressionSite], self.session.part).sum_effects, request)
+        sums = self._sum_of_fit(cast(type[RegressionSite], self.session.part).sum_effects, request)
         scale = self.scales_.scale
         derivatives = np.linalg.solve(self._to_units().T, sums.derivatives.T / sums.weight).T
         jacobian = np.asarray(scale * derivatives, dtype=np.float64)

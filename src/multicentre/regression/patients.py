@@ -6,6 +6,7 @@ weights. The guard refuses an answer with too few.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast, get_args
 
@@ -32,6 +33,18 @@ RegressionMissing = Literal["complete", "indicator", "mean"]
 STEEPEST = 1e3
 # Rounding error of effective numbers; 10 equal patients must not count as 9.
 ROUNDING = 1e-6
+
+
+def check_range(names: Sequence[str], squares: Floats) -> None:
+    """Raise DataError if sums of squares are beyond the range of sums; the message names the columns, no value."""
+    beyond = [name for name, square in zip(names, squares.tolist(), strict=True) if abs(square) > messages.TOTAL]
+    if beyond:
+        raise DataError(
+            f"sums of squares about the means must be at most {messages.TOTAL:.3g}; they are larger for "
+            f"{', '.join(beyond[:5])}",
+            where="columns",
+            hint="Use a larger unit, for example thousands per microlitre.",
+        )
 
 
 class RegressionPatients(TabularPart):
@@ -75,8 +88,12 @@ class RegressionPatients(TabularPart):
         self._agree(request)
         rows, weights = self._centred(request), self._weights
         outcome = self._outcome - request.mean
+        products = rows.T @ (rows * weights[:, None])
+        names = [self.data.columns[place] for place in self._places]
+        check_range(names, np.diagonal(products))
+        check_range(["the outcome"], weights @ np.square(outcome)[:, None])
         return messages.Moments(
-            rows.T @ (rows * weights[:, None]),
+            products,
             rows.T @ (weights * outcome),
             float(weights @ np.square(outcome)),
             patients=self._behind(weights),

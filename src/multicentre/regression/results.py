@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import Message, array, number
+from multicentre.core.steps import A, P, R, Step
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
-from multicentre.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError, QuorumLost
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.parameters import OneOf, check_parameters
@@ -110,6 +111,7 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
         Counts of missing values over all sites, and their handling.
     """
 
+    same_sites: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Metric]] = {
         "mean_deviance": Metric("mean deviance", "lower", "", "twice the log-likelihood lost per patient")
     }
@@ -330,10 +332,15 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
         -------
         pandas frame
             A row per covariate: effect, standard error, limits of the interval, p-value.
+
+        Raises
+        ------
+        QuorumLost
+            A site of the fit no longer answers.
         """
         import pandas as pd
 
-        sums = self.session.sum(RegressionSite.sum_slopes, self._at())
+        sums = self._sum_of_fit(RegressionSite.sum_slopes, self._at())
         slope, effects = sums.slope / sums.weight, self.coef_ * (sums.slope / sums.weight)
         curvature = np.linalg.solve(self._to_units().T, sums.curvature / sums.weight)
         jacobian = np.outer(self.coef_, curvature)
@@ -344,6 +351,24 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
         table = {"effect": effects, "standard_error": errors, "lower": effects - half, "upper": effects + half}
         frame = pd.DataFrame(table, index=list(self.feature_names_in_))
         return frame.assign(p_value=p_values(effects / errors, self._freedom))
+
+    def _sum_of_fit(self, step: Step[P, A, R], request: A) -> R:
+        """Return a sum over the sites of the fit.
+
+        Raises
+        ------
+        QuorumLost
+            A site of the fit no longer answers.
+        """
+        session = self.session
+        total = session.sum(step, request)
+        if lost := sorted(set(session.consortium.sites) - set(session.sites)):
+            raise QuorumLost(
+                "a sum after a fit must be over all sites of the fit; some no longer answer",
+                where=", ".join(lost),
+                hint="Fit again without the site, or when it is back.",
+            )
+        return total
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the table of coefficients, and a forest plot per standard deviation of each covariate.

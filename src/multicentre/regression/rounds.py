@@ -28,13 +28,13 @@ fit a model with an intercept only, which the tests compare the fit with.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Nothing
-from multicentre.core.rounds import History
+from multicentre.core.rounds import History, Rounds
 from multicentre.core.session import Session
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
 from multicentre.data.schema import agree_tables
@@ -55,6 +55,8 @@ from multicentre.regression.maths import (
 )
 from multicentre.regression.patients import STEEPEST
 from multicentre.regression.penalty import minimise_penalised
+from multicentre.regression.rounding import COARSE, check_varying, rounding_of
+from multicentre.regression.separation import FALLEN, FALLEN_PER_PATIENT, has_fallen
 from multicentre.regression.site import RegressionSite
 
 Floats = NDArray[np.float64]
@@ -115,6 +117,11 @@ class Agreed:
         """Return the request for sums at some coefficients."""
         fields = {name: getattr(self.centre, name) for name in messages.Centre.declarations()}
         return messages.At(**fields, spread=self.spread, scale=self.scale, coefficients=coefficients)
+
+    def has_fallen(self, information: Floats, least: float) -> NDArray[np.bool_]:
+        """Flag coefficients on which the information fell by more than a factor, shape (p,); see separation.py."""
+        products = self.moments.products / np.outer(self.spread, self.spread)
+        return has_fallen(self.centre, self.totals, products, information, least, about_means=self.has_intercept)
 
 
 @dataclass(frozen=True)
@@ -190,18 +197,18 @@ def agree(
     moments = session.once("moments", messages.Moments, lambda: session.sum(_part_of(session).sum_products, centre))
     variances = np.maximum(np.diagonal(moments.products), 0.0) / totals.weight
     spread = np.sqrt(variances)
-    constant = spread <= 1e-9 * (1.0 + np.abs(centre.centre))
-    if constant.any():
-        names = [covariates[place] for place in np.flatnonzero(constant).tolist()]
+    rounding = rounding_of(session)
+    check_varying(covariates, np.diagonal(moments.products), totals.weight, centre.centre, COARSE * rounding)
+    is_gaussian = model.family == "gaussian"
+    if not moments.outcome_squares > (COARSE * rounding if is_gaussian else -np.inf):
+        small = ", or differ by too little for masked sums in this unit" if rounding else ""
         raise DataError(
-            f"covariates must vary; got the same value for all patients in {', '.join(names[:5])}",
-            where="columns",
-            hint="Leave the columns out.",
+            f"outcomes must vary; they are the same for all patients{small}",
+            where="y",
+            hint="Check the outcome." if not rounding else "Check the outcome, and use a smaller unit.",
         )
-    gaussian = model.family == "gaussian" and model.link == "identity"
+    gaussian = is_gaussian and model.link == "identity"
     scale = float(np.sqrt(moments.outcome_squares / totals.weight)) if gaussian else 1.0
-    if not scale > 0:
-        raise DataError("outcomes must vary; got the same for all patients", where="y", hint="Check the outcome.")
     levels = described.levels if design is None else ()
     agreed = Agreed(
         columns,
@@ -246,11 +253,36 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = Fals
                 rounds.state = ahead
                 rounds.stop()
             elif gain < NO_GAIN and change > STILL_MOVING:
-                diverging = np.abs(reached.step) > STILL_MOVING
-                break
+                diverging = _diverging(agreed, reached, null=null)
+                if diverging.any():
+                    break
+    return _end(agreed, rounds, diverging, is_free=null or plan.is_penalised)
+
+
+def _end(agreed: Agreed, rounds: Rounds[messages.Ascent], diverging: NDArray[np.bool_], *, is_free: bool) -> Fit:
+    """Return the fit at the end of the rounds; with `is_free`, covariates cannot separate or depend on each other."""
     last = rounds.state
-    coefficients = last.coefficients + (last.step if rounds.stopped else 0.0)
-    return Fit(coefficients, last, rounds.stopped, diverging, rounds.history)
+    if not is_free:
+        diverging = diverging | _separated(agreed, last)
+        beyond = np.abs(last.coefficients[1:]) > STEEPEST
+        if beyond.any() and not (rounds.stopped or diverging.any()):
+            _raise_dependent([agreed.covariates[place] for place in np.flatnonzero(beyond).tolist()])
+    converged = rounds.stopped and not diverging.any()
+    coefficients = last.coefficients + (last.step if converged else 0.0)
+    return Fit(coefficients, last, converged, diverging, rounds.history)
+
+
+def _diverging(agreed: Agreed, reached: messages.Ascent, *, null: bool) -> NDArray[np.bool_]:
+    """Flag coefficients that still move, if the information on them fell; dependent covariates also move far."""
+    moving = np.abs(reached.step) > STILL_MOVING
+    return moving if null else moving & agreed.has_fallen(reached.information, FALLEN)
+
+
+def _separated(agreed: Agreed, last: messages.Ascent) -> NDArray[np.bool_]:
+    """Flag coefficients on which nearly no information is left although the rounds may have stopped."""
+    size = max(agreed.totals.n_patients, agreed.totals.weight, agreed.totals.outcome)
+    fallen = agreed.has_fallen(last.information, FALLEN_PER_PATIENT * size)
+    return fallen & (np.arange(len(fallen)) > 0)
 
 
 def start_of(agreed: Agreed, *, null: bool) -> Floats:
@@ -348,10 +380,13 @@ def check_independent(information: Floats, agreed: Agreed, tol: float, free: NDA
         dependent |= free & (sizes <= tol * float(sizes.max(initial=0.0)))
     if dependent.any():
         names = [("intercept", *agreed.covariates)[place] for place in np.flatnonzero(dependent).tolist()]
-        of_sites = " or constant within each site" if agreed.centre.site_intercepts else ""
-        raise DataError(
-            f"covariates must be independent of each other; these are combinations of others{of_sites}: "
-            f"{', '.join(names[:8])}",
-            where="columns",
-            hint="Leave one of them out (one level of each category is its reference), or set alpha above 0.",
-        )
+        _raise_dependent(names, " or constant within each site" if agreed.centre.site_intercepts else "")
+
+
+def _raise_dependent(names: list[str], of_sites: str = "") -> NoReturn:
+    raise DataError(
+        f"covariates must be independent of each other; these are combinations of others{of_sites}: "
+        f"{', '.join(names[:8])}",
+        where="columns",
+        hint="Leave one of them out (one level of each category is its reference), or set alpha above 0.",
+    )

@@ -27,10 +27,10 @@ DERIVED = {
     "_codes", "_filled", "_keys", "_sorted", "_records", "_cached", "_predicted",
 }  # fmt: skip
 # Set together with one of ENTERED, in the same step.
-WITH_STATE = {"_handling", "_everyone", "_means", "_parts", "_weigh", "_loss", "_roles"}
+WITH_STATE = {"_handling", "_everyone", "_means", "_parts", "_weigh", "_loss", "_roles", "design", "table"}
 # A request or a number of requests, by which later requests are refused; no answer depends on them.
 REFUSING = {
-    "_n_questions", "_first_requests", "_profiled",
+    "_n_questions", "_first_requests", "_profiled", "_about_site",
     "_unit", "_grown", "_before", "_starts", "_settings", "_answered_purpose", "_first_request",
     "_thresholds", "_previous_table",
 }  # fmt: skip

@@ -48,6 +48,7 @@ from multicentre.regression.curvature import extrapolate_information
 from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, dependent_columns
 from multicentre.regression.messages import Described
 from multicentre.regression.patients import STEEPEST
+from multicentre.regression.rounding import COARSE, check_varying, rounding_of
 from multicentre.regression.rounds import (
     LARGEST_START,
     MASKED_ERROR,
@@ -149,7 +150,9 @@ def agree(
     centre = messages.Centre(model.kind, model.link, totals.total / totals.present)
     sums = session.once("moments", messages.Moments, lambda: session.sum(CategoricalSite.sum_products, centre))
     spread = np.sqrt(np.maximum(np.diagonal(sums.products), 0.0) / totals.n_patients)
-    _check_columns(columns, centre.centre, spread)
+    squares = np.diagonal(sums.products)
+    least = COARSE * rounding_of(session) * totals.n_patients  # the score test follows from these sums
+    check_varying(columns, squares, totals.n_patients, centre.centre, least)
     moments = ClassMoments(
         totals.counts.astype(np.float64), sums.products / np.outer(spread, spread), sums.by_class / spread
     )
@@ -162,17 +165,6 @@ def agree(
             hint="Leave one of them out (one level of each category is its reference), or set alpha above 0.",
         )
     return Agreed(columns, described.classes, described.levels, totals, centre, spread, moments), gaps
-
-
-def _check_columns(columns: tuple[str, ...], centre: Floats, spread: Floats) -> None:
-    constant = spread <= 1e-9 * (1.0 + np.abs(centre))
-    if constant.any():
-        names = [columns[place] for place in np.flatnonzero(constant).tolist()]
-        raise DataError(
-            f"covariates must vary; got the same value for all patients in {', '.join(names[:5])}",
-            where="columns",
-            hint="Leave the columns out.",
-        )
 
 
 def fit_model(session: Session, agreed: Agreed, plan: Plan) -> Fit:

@@ -31,7 +31,7 @@ from multicentre.regression.categorical.maths import (
     link_of,
 )
 from multicentre.regression.messages import Described
-from multicentre.regression.patients import ROUNDING, STEEPEST, RegressionMissing
+from multicentre.regression.patients import ROUNDING, STEEPEST, RegressionMissing, check_range
 
 Floats = NDArray[np.float64]
 # Links of each kind of model.
@@ -83,6 +83,7 @@ class CategoricalSite(TabularPart):
         """Sum products of covariates about their means, and covariates by class, for scales and the start."""
         self._agree(request)
         rows = self._centred(request)
+        check_range(self.data.columns, np.square(rows).sum(axis=0))
         members = (self._classes[:, None] == np.arange(len(self.data.classes))).astype(np.float64)
         return messages.Moments(rows.T @ rows, members.T @ rows, patients=self._behind(np.ones((len(rows), 1))))
 

@@ -87,6 +87,7 @@ class MixedResults(HandlesMissing, FederatedEstimator):
         Counts of missing values over all sites, and their handling.
     """
 
+    same_sites: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Metric]] = {
         "mean_deviance": Metric("mean deviance", "lower", "", "deviance per patient of a site with effects of 0")
     }
