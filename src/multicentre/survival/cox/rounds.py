@@ -10,7 +10,8 @@ One round consists of:
 4. The coordinator adds up the sites' values and computes the Newton step. While the penalised likelihood falls, the
    step is halved.
 
-The rounds stop when no coefficient of a standardised column changes by more than ``tol``.
+The rounds stop when no coefficient of a standardised column changes by more than ``tol``. After the loss of a site, the
+estimator begins the fit again, so that all sums are of the same sites.
 
 A fit in one round (ODAC) consists of:
 
@@ -124,14 +125,10 @@ class Totals(Message):
 
 
 def add_up(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
-    """Return the sums of all sites at given coefficients; if a site is lost between two sums, request both again."""
+    """Return the sums of all sites at given coefficients."""
     if plan.times == "stratified":
         return _own_totals(session.sum(CoxSite.sum_derivatives, messages.At(coefficients, plan.ties == "efron")))
-    while True:
-        sites = session.sites
-        totals = _shared_totals(session, coefficients, shift, plan)
-        if session.sites == sites:
-            return totals
+    return _shared_totals(session, coefficients, shift, plan)
 
 
 def _own_totals(sums: messages.Derivatives) -> Totals:
@@ -179,7 +176,6 @@ class Ascent(Message):
     share: float = number("fraction of the step that is taken")
     objective: float = number("penalised log-likelihood at the best coefficients", finite=False)
     shift: float = number("logarithm by which hazard ratios are divided")
-    n_patients: float = number("patients behind the objective")
     null_value: float = number("log-likelihood at coefficients of 0")
     null_score: float = number("statistic of the score test at coefficients of 0")
 
@@ -282,16 +278,13 @@ def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None)
 
 
 def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str | None) -> tuple[Totals, messages.Led]:
-    """Return the derivatives at the start and the lead's solution; if a lead refuses or is lost, the next one leads.
-
-    A lost lead takes its patients out of the fit, so the derivatives are computed again over the remaining sites.
-    """
+    """Return the derivatives at the start and the lead's solution; if a lead refuses, the next one leads."""
     leads = messages.Leads((lead,)) if lead else session.once("leads", messages.Leads, lambda: _by_events(session))
+    totals = session.once("derivatives", Totals, lambda: add_up(session, start, 0.0, plan))
+    check_independent(totals, agreed, plan.alpha)
+    efron = plan.ties == "efron"
+    request = messages.Surrogate(start, efron, plan.alpha, totals.n_events, totals.gradient, totals.information)
     for place, site in enumerate(leads.sites):
-        totals = session.once(f"derivatives-{place}", Totals, lambda: add_up(session, start, 0.0, plan))
-        check_independent(totals, agreed, plan.alpha)
-        efron = plan.ties == "efron"
-        request = messages.Surrogate(start, efron, plan.alpha, totals.n_events, totals.gradient, totals.information)
         solve = partial(_solve, session, request, site, skip_refusals=not lead)
         solution = session.once(f"solution-{place}", messages.Led, solve)
         if solution.lead:
@@ -304,9 +297,8 @@ def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str 
 
 
 def _solve(session: Session, request: messages.Surrogate, lead: str, *, skip_refusals: bool) -> messages.Led:
-    """Return the solution of a lead; the name is empty if the lead refuses or is lost."""
-    to = [lead] if lead in session.sites else []
-    answers = session.ask(CoxSite.solve_surrogate, request, to=to, skip_refusals=skip_refusals) if to else {}
+    """Return the solution of a lead; the name is empty if the lead refuses."""
+    answers = session.ask(CoxSite.solve_surrogate, request, to=[lead], skip_refusals=skip_refusals)
     return messages.Led(lead, answers[lead].coefficients) if answers else messages.Led("", np.zeros(0))
 
 
@@ -333,15 +325,13 @@ def check_independent(totals: Totals, agreed: Agreed, alpha: float) -> None:
 
 def _start(n_columns: int) -> Ascent:
     nothing = np.zeros(n_columns)
-    return Ascent(nothing, nothing, 1.0, -np.inf, 0.0, 0.0, 0.0, 0.0)
+    return Ascent(nothing, nothing, 1.0, -np.inf, 0.0, 0.0, 0.0)
 
 
 def _climb(before: Ascent, proposal: Floats, totals: Totals, alpha: float) -> tuple[Ascent, float]:
-    """Accept a step if the objective rose, else halve it; after the loss of a site the step is always accepted."""
+    """Accept a step if the objective rose, else halve it."""
     objective = totals.value - 0.5 * alpha * float(proposal @ proposal)
     gain = objective - before.objective
-    if totals.n_patients != before.n_patients:
-        gain = np.inf
     if not gain >= -_no_gain(totals):
         return replace(before, share=before.share / 2.0), gain
     step = _step(totals, proposal, alpha)
@@ -352,7 +342,6 @@ def _climb(before: Ascent, proposal: Floats, totals: Totals, alpha: float) -> tu
         share=1.0,
         objective=objective,
         shift=_next_shift(totals),
-        n_patients=totals.n_patients,
     )
     return state, gain
 

@@ -44,9 +44,9 @@ class FedMixedCox(CoxResults):
     """Federated Cox regression with one baseline hazard for all sites and an effect of each site.
 
     The hazard of a site is that of all sites times its effect: a fixed effect, or a random one (shared frailty).
-    Coefficients and variance equal those of R's ``coxph`` with ``frailty(site)``, or with the site as a factor, on the
-    pooled patients with Breslow's ties. Effects stay at the sites; the coordinator sees sums over sites. For a separate
-    baseline hazard per site (the site as stratum) use :class:`FedCox`.
+    Coefficients and variance equal those of R's ``coxph`` with ``frailty(site, sparse=FALSE)``, or with the site as a
+    factor, on the pooled patients with Breslow's ties. Effects stay at the sites; the coordinator sees sums over sites.
+    For a separate baseline hazard per site (the site as stratum) use :class:`FedCox`.
 
     Parameters
     ----------
@@ -83,15 +83,16 @@ class FedMixedCox(CoxResults):
         "wald": all coefficients are 0. "site_effects", by the likelihood ratio: sites do not differ; not with gaussian
         effects.
     variance_ : float
-        Variance of the random effects (of their logarithm if "gaussian"), 0 if the sites do not differ beyond chance;
-        0 for fixed effects.
+        Variance of the random effects (of their logarithm if "gaussian"); 0 for fixed effects. It is also 0 if the
+        sites do not differ beyond chance, and the fit is then that without effects of sites.
 
     Raises
     ------
     ConfigurationError
         A parameter is out of its range, or there are too many times of events.
     DataError
-        No patient has an event, columns depend on each other, or there is one site only.
+        No patient has an event, columns depend on each other, or there is one site only. With fixed effects, a column
+        is constant within each site.
     SchemaMismatch
         Sites differ in their columns, or in the unit of their times.
 

@@ -83,7 +83,6 @@ class Ascent(Message):
     step: Floats = array("step from the best parameters", ("w",))
     share: float = number("fraction of the step that is taken")
     objective: float = number("log-likelihood at the best parameters", finite=False)
-    n_patients: float = number("patients behind the sums", unit="patients")
     variance: float = number("variance of gaussian effects")
     last_variance: float = number("the one before; 0 at first")
     last_excess: float = number("its distance from the equation of the variance")

@@ -258,7 +258,7 @@ def _climb(
     session: Session, problem: Problem, start: Floats, variance: float, null: Fit
 ) -> tuple[messages.Ascent, bool, History]:
     plan, nothing = problem.plan, np.zeros_like(start)
-    first = messages.Ascent(start, nothing, 1.0, -np.inf, 0.0, variance, 0.0, 0.0, 0.0)
+    first = messages.Ascent(start, nothing, 1.0, -np.inf, variance, 0.0, 0.0, 0.0)
     rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: first, name="effects")
     for round_number in rounds:
         before = rounds.state
@@ -267,7 +267,7 @@ def _climb(
         expansion = expand(problem, tried, sums)
         if round_number == 1 and plan.distribution == "fixed":
             check_within_sites(expansion.information, null.totals.information, problem.columns)
-        rounds.state = reached = _accept(before, tried, expansion, sums)
+        rounds.state = reached = _accept(before, tried, expansion)
         change = float(np.abs(reached.step).max())
         rounds.record(log_likelihood=expansion.objective - problem.constant, change=change, share=before.share)
         if reached.share < 1.0:
@@ -315,13 +315,13 @@ def check_within_sites(information: Floats, between: Floats, columns: tuple[str,
         )
 
 
-def _accept(before: messages.Ascent, tried: Floats, expansion: Expansion, sums: messages.Effects) -> messages.Ascent:
-    """Accept the step if the likelihood rose, and halve it otherwise; after the loss of a site, accept it."""
+def _accept(before: messages.Ascent, tried: Floats, expansion: Expansion) -> messages.Ascent:
+    """Accept the step if the likelihood rose, and halve it otherwise."""
     slack = NOISE * (1.0 + abs(expansion.objective))
-    if sums.n_patients == before.n_patients and expansion.objective < before.objective - slack:
+    if expansion.objective < before.objective - slack:
         return replace(before, share=before.share / 2.0)
     step = _step(expansion)
-    return replace(before, point=tried, step=step, share=1.0, objective=expansion.objective, n_patients=sums.n_patients)
+    return replace(before, point=tried, step=step, share=1.0, objective=expansion.objective)
 
 
 def _step(expansion: Expansion) -> Floats:

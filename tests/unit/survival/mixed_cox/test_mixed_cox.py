@@ -134,7 +134,7 @@ def excess_of(variance, errors, between):
 @pytest.mark.parametrize("spread", [1.0, 4.0], ids=["equal errors", "unequal errors"])
 def test_the_search_for_the_variance_ends_at_its_root_or_at_0(within, ratio, spread):
     errors, between = within * np.array([1.0 / spread, 1.0, spread]), within * ratio
-    state = Ascent(np.zeros(0), np.zeros(0), 1.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.0)
+    state = Ascent(np.zeros(0), np.zeros(0), 1.0, 0.0, 0.1, 0.0, 0.0, 0.0)
     n_changes, has_ended = 0, False
     while not has_ended and n_changes < 20:
         excess = excess_of(state.variance, errors, between)
