@@ -208,8 +208,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site.
 
-        All steps of the site part by default. A method with a step that needs a permission (``exact_times``) selects it
-        only if the parameters require it: a policy without the permission then refuses the fit before its first request.
+        All steps of the site part by default. A method selects a step that needs a permission (``exact_times``) only if
+        the parameters require the step: a policy without the permission refuses the fit before its first request.
         """
         return frozenset(self.site_part.steps())
 
