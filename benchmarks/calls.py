@@ -322,7 +322,9 @@ COUNTED = {
         "6 + search of cuts (at most 9) + trees x depth, 100 x 6", numbers, brief={"n_estimators": 1}
     ),
     "fed-stack": Counted("5, after the fits that it combines", times, {"estimators": fitted, "weights": "brier"}),
-    "describe": Counted("3 + quartiles 4; histograms 2 (1 with quartiles), correlations 1, and 1 more with both", classes),
+    "describe": Counted(
+        "4 + quartiles 4; histograms 2 (1 with quartiles), correlations 1, and 1 more with both", classes
+    ),
     "fed-glm": Counted("4 + Fisher steps, at most 25", numbers),
     "fed-glm-cv": Counted("5 + Fisher steps, at most 50 (gaussian outcomes with the identity link)", numbers),
     "fed-linear-mixed-model": Counted("6 + Newton steps, at most 50", numbers),

@@ -3,20 +3,27 @@
 The fit consists of:
 
 1. Each site returns the names of its columns, levels and classes. The coordinator checks that they are equal.
-2. Each site counts its patients by group and level, and sums its numeric variables by group.
-3. The coordinator sends the means. Each site returns squared differences from them.
-4. With ``quartiles=True``, a search for quartiles of every numeric variable, overall and by group, via counts
+2. Each site returns orders of magnitude of its numeric variables. Their means over sites give the unit of each sum.
+3. Each site counts its patients by group and level, and sums its numeric variables by group.
+4. The coordinator sends the means. Each site returns sums of differences from them, which correct the means for
+   rounding, and of their squares. If the squares of a variable are so small in their unit that masked sums may round
+   them, the step is repeated in a finer unit.
+5. With ``quartiles=True``, a search for quartiles of every numeric variable, overall and by group, via counts
    (:mod:`multicentre.statistics.quantiles`).
-5. With ``histograms=True``, each site returns whether its values are multiples of steps such as 1 and 0.1. The
+6. With ``histograms=True``, each site returns whether its values are multiples of steps such as 1 and 0.1. The
    coordinator sends bins, each of one value if there is a step, and the sites count their patients by bin and group.
-6. With ``correlations=True``, the coordinator sends means and standard deviations, and the sites sum products. With
+7. With ``correlations=True``, the coordinator sends means and standard deviations, and the sites sum products. With
    ``histograms=True`` it then sends the mean rank of each bin, and the sites sum products of ranks.
+
+If a site is lost, the fit begins again with the other sites.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,15 +37,18 @@ from multicentre.analytics.describe.messages import (
     Counts,
     Described,
     Groups,
+    Magnitudes,
     Means,
     OffStep,
     Products,
     RankScores,
     Squares,
     Standard,
+    Units,
 )
 from multicentre.analytics.describe.results import DescribeResults
 from multicentre.analytics.describe.site import OUTCOME, DescribeSite
+from multicentre.analytics.describe.units import MORE_DIGITS, agree_exponents, need_finer, recentre
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
@@ -114,6 +124,7 @@ class Describe(DescribeResults):
     """
 
     site_part: ClassVar[type[SitePart]] = DescribeSite
+    same_sites: ClassVar[bool] = True
     parameter_ranges: ClassVar[ParameterRanges] = {
         "by": _NAME,
         "categorical": Where(
@@ -161,7 +172,7 @@ class Describe(DescribeResults):
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
-        steps = {"describe", "count_groups", "sum_squares", "describe_site", "check_quality"}
+        steps = {"describe", "find_magnitudes", "count_groups", "sum_squares", "describe_site", "check_quality"}
         steps |= {"count_below"} if self.quartiles else set()
         steps |= {"find_steps"} if self.quartiles or self.histograms else set()
         steps |= {"count_bins"} if self.histograms else set()
@@ -171,10 +182,7 @@ class Describe(DescribeResults):
     def _fit(self, session: Session) -> None:
         described = session.once("described", Described, lambda: _agreed(session.ask(DescribeSite.describe, Nothing())))
         self.groups_ = groups = self._plan(described)
-        self.counts_ = counts = session.once("counts", Counts, lambda: session.sum(DescribeSite.count_groups, groups))
-        mean = np.nan_to_num(means(counts.present.astype(np.float64), counts.total))
-        request = Means(**self._fields(), mean=mean)
-        self.squares_ = session.once("squares", Squares, lambda: session.sum(DescribeSite.sum_squares, request))
+        self.counts_, self.squares_ = self._sum_numbers(session, groups)
         self.off_steps_ = self._find_steps(session)
         self.quartiles_, self.quartiles_exact_ = self._search(session)
         self.histograms_ = Histograms.none()
@@ -187,6 +195,24 @@ class Describe(DescribeResults):
         if self.correlations and not self.histograms_.is_empty:
             self.rank_correlations_ = self._correlate_ranks(session)
         self.history_ = []
+
+    def _sum_numbers(self, session: Session, groups: Groups) -> tuple[Counts, Squares]:
+        """Return counts and sums, and sums of squared differences from the means, in the units of the data."""
+        sizes = session.once("magnitudes", Magnitudes, lambda: session.sum(DescribeSite.find_magnitudes, groups))
+        magnitude, exponent = agree_exponents(sizes.sites, sizes.exponent)
+        units = Units(**self._fields(), exponent=magnitude)
+        counts = session.once("counts", Counts, lambda: session.sum(DescribeSite.count_groups, units))
+        counts = replace(counts, total=counts.total * np.exp2(magnitude))
+        mean = np.nan_to_num(means(counts.present.astype(np.float64), counts.total))
+        varies, attempts = sizes.sites[1] > 0, itertools.count(1)
+        while True:
+            request = Means(**self._fields(), exponent=exponent, mean=mean)
+            name = f"squares-{next(attempts)}"
+            squares = session.once(name, Squares, partial(session.sum, DescribeSite.sum_squares, request))
+            is_small = need_finer(squares.squares.sum(axis=0), magnitude, exponent, varies, len(session.sites))
+            if not is_small.any():
+                return recentre(counts, squares, mean, np.exp2(exponent))
+            exponent = np.where(is_small, exponent - MORE_DIGITS, exponent)
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self.groups_, name) for name in Groups.declarations()}

@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Bounds of a site's counts and sums, for masking; as in survival methods.
 PATIENTS, TOTAL = 2.0**24, 2.0**36
+# Bound of exponents; units.py clips them to 500.
+EXPONENT = 2.0**10
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,35 @@ class Groups(Message):
 
 
 @dataclass(frozen=True)
-class Means(Groups):
+class Units(Groups):
+    """Units in which the numeric variables are summed."""
+
+    exponent: Integers = array("exponent of two of the unit of each variable", ("d",), dtype="i8")
+
+
+@dataclass(frozen=True)
+class Means(Units):
     """Means of the numeric variables by group."""
 
     mean: Floats = array("mean by group and variable", ("g", "d"))
+
+
+@dataclass(frozen=True)
+class Magnitudes(Release):
+    """Orders of magnitude of the numeric variables: of their size, and of their standard deviation."""
+
+    sites: Integers = array(
+        "1 if a variable has numbers other than 0, and if it has different numbers; else 0",
+        ("m", "d"),
+        dtype="i8",
+        bound=1.0,
+    )
+    exponent: Integers = array(
+        "exponents of the powers of two nearest to root mean square and standard deviation",
+        ("m", "d"),
+        dtype="i8",
+        bound=EXPONENT,
+    )
 
 
 @dataclass(frozen=True)
@@ -52,14 +79,19 @@ class Counts(Release):
         "patients with a number, by group and variable", ("g", "d"), dtype="i8", bound=PATIENTS, counts=True
     )
     levels: Integers = array("patients by group and level", ("g", "l"), dtype="i8", bound=PATIENTS, counts=True)
-    total: Floats = array("sum of the numbers by group and variable", ("g", "d"), bound=TOTAL)
+    total: Floats = array("sum of the numbers by group and variable, in their unit", ("g", "d"), bound=TOTAL)
 
 
 @dataclass(frozen=True)
 class Squares(Release):
     """Sums for the variances of the numeric variables."""
 
-    squares: Floats = array("sum of squared differences from the mean, by group and variable", ("g", "d"), bound=TOTAL)
+    shift: Floats = array(
+        "sum of differences from the mean, by group and variable, in the unit", ("g", "d"), bound=TOTAL
+    )
+    squares: Floats = array(
+        "sum of squared differences from the mean, by group and variable, in the squared unit", ("g", "d"), bound=TOTAL
+    )
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ FACTORS: Mapping[float, str] = {
 # Largest relative differences of medians and of quartile ranges from a factor: those of sites differ by chance and case
 # mix, quartile ranges more than medians.
 MEDIAN_SLACK, RANGE_SLACK = 0.12, 0.35
+# Medians of temperatures in degrees Celsius: stored blood and winter air to fever and warmed rooms.
+CELSIUS = (-40.0, 50.0)
 
 
 @dataclass(frozen=True)
@@ -121,13 +123,23 @@ def suspected_factor(median: float, spread: float, other_median: float, other_sp
 def is_fahrenheit(quarters: Floats, others: Floats) -> bool:
     """Return whether quartiles are those of `others` in degrees Fahrenheit instead of Celsius.
 
+    Quartiles that are as near to those of `others` as their spread have the same unit, as have those far from
+    temperatures of a body or of its surroundings.
+
     Examples
     --------
     >>> is_fahrenheit(np.array([97.7, 98.6, 99.5]), np.array([36.5, 37.0, 37.5]))
     True
+    >>> is_fahrenheit(np.array([560.0, 1010.0, 2070.0]), np.array([540.0, 980.0, 1990.0]))
+    False
     """
-    expected, spread = 32.0 + 1.8 * others, float(others[2] - others[0]) * 1.8
-    return bool(spread > 0 and np.abs(quarters - expected).max() <= spread)
+    low, high = CELSIUS
+    expected, here = 32.0 + 1.8 * others, float(quarters[2] - quarters[0])
+    spread = 1.8 * float(others[2] - others[0])
+    if min(spread, here) <= 0 or not low <= others[1] <= high:
+        return False
+    fits = np.abs(quarters - expected).max() <= spread / 2.0 and abs(np.log(here / spread)) <= RANGE_SLACK
+    return bool(fits and quarters[1] - others[1] > max(spread, here))
 
 
 def _codes(name: str, sites: Sequence[str], spikes: Sequence[NDArray[np.int64]]) -> list[Finding]:

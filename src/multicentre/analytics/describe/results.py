@@ -127,9 +127,7 @@ class DescribeResults(FederatedEstimator):
         """Return the table of :meth:`to_frame`; its printed form ends with patients without a group."""
         from multicentre.estimator.results import with_note
 
-        n_without = int(self.counts_.n_patients[-1])
-        remark = f"{n_without} patients without a group are part of the overall column." if n_without else ""
-        return with_note(self.to_frame(), self._remarks(), remark=remark)
+        return with_note(self.to_frame(), self._remarks(), remark=self._table().patients_without_group())
 
     def to_html(self, path: str | Path | None = None) -> str:
         """Return the table as HTML with headings and footnotes, and write it to a file.
@@ -416,7 +414,7 @@ class DescribeResults(FederatedEstimator):
 
     def _notes(self, printed: Sequence[Row]) -> list[str]:
         """Return the footnotes of the table."""
-        least, n_without = self.min_cell, int(self.counts_.n_patients[-1])
+        least, without_group = self.min_cell, self._table().patients_without_group()
         notes = ["Numbers: mean (SD), median [quartiles]; categories: n (% of patients with a value)."]
         if self.group_names_:
             tests = "Welch's test of means, Pearson's chi-square test of categories"
@@ -434,7 +432,11 @@ class DescribeResults(FederatedEstimator):
             notes.append(f"Quartiles within a 4096th of the value: {', '.join(rounded)}.")
         if least > 1:
             notes.append(f"Counts below {least} (<{least}), and counts from which they would follow (-), are left out.")
-        return [*notes, f"{n_without} patients have no group; overall contains them."] if n_without else notes
+        if without_group:
+            notes.append(without_group)
+        if self.left_out_:
+            notes.append(f"Without {describe_reasons(self.left_out_)}.")
+        return notes
 
     def _has_rounded_quartiles(self, column: int) -> bool:
         is_finite = np.isfinite(self.quartiles_[:, column])

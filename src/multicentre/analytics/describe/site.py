@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from multicentre.analytics.describe.bins import N_BINS, STEPS, are_fine, bins_of, is_multiple
 from multicentre.analytics.describe.messages import (
+    TOTAL,
     BinCounts,
     BinEdges,
     Counts,
     Described,
     Groups,
+    Magnitudes,
     Means,
     OffStep,
     Products,
@@ -30,8 +32,10 @@ from multicentre.analytics.describe.messages import (
     SiteSummary,
     Squares,
     Standard,
+    Units,
 )
 from multicentre.analytics.describe.site_quality import SPIKES, quality_of_column
+from multicentre.analytics.describe.units import LARGEST_EXPONENT, check_sums, exponents_of
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.data.categories import families, read_level
@@ -56,6 +60,7 @@ class DescribeSite(CountingPart):
         "t": "steps of recorded values",
         "b": "bins of a numeric variable",
         "k": "codes such as 999",
+        "m": "2: size and spread",
     }
     data: TableData
     state: Groups | None = None
@@ -67,29 +72,41 @@ class DescribeSite(CountingPart):
         outcome = (data.outcome_name,) if data.outcome_name else ()
         return Described(data.columns, data.classes, levels=data.levels, outcome=outcome, patients=len(data))
 
+    @step(releases=Magnitudes, when="once", summed=True)
+    def find_magnitudes(self, request: Groups) -> Magnitudes:
+        """Return the orders of magnitude of the numeric variables, for the units of their sums."""
+        self._agree(request)
+        flags, exponents = exponents_of(self._numbers)
+        return Magnitudes(flags, exponents, patients=self._behind((~np.isnan(self._numbers)).sum(axis=0)))
+
     @step(releases=Counts, when="once", summed=True)
-    def count_groups(self, request: Groups) -> Counts:
+    def count_groups(self, request: Units) -> Counts:
         """Count patients by group and level, and sum the numeric variables."""
         self._agree(request)
+        unit = self._unit_of(request)
         members, observed = self._members, ~np.isnan(self._numbers)
         counts = members.sum(axis=0), members.T @ observed, members.T @ np.nan_to_num(self._levels)
         n_patients, present, levels = (np.rint(each).astype(np.int64) for each in counts)
-        total = members.T @ np.nan_to_num(self._numbers)
+        total = members.T @ np.nan_to_num(self._numbers / unit)
+        check_sums(total, request.numbers, TOTAL, "count_groups")
         return Counts(n_patients, present, levels, total, patients=self._behind(n_patients, present, levels))
 
-    @step(releases=Squares, when="once", summed=True)
+    @step(releases=Squares, when="every round", summed=True)
     def sum_squares(self, request: Means) -> Squares:
-        """Sum squared differences from the means by group, for the standard deviations."""
+        """Sum differences from the means, and their squares, by group, for the standard deviations."""
         self._agree(request)
         members, numbers = self._members, self._numbers
         if request.mean.shape != (members.shape[1], numbers.shape[1]):
             raise MessageError("the means must be those of the groups and variables of the fit", where=self.method)
-        squares = np.zeros((members.shape[1], numbers.shape[1]))
+        unit = self._unit_of(request)
+        shift, squares = np.zeros((2, members.shape[1], numbers.shape[1]))
         for group in range(members.shape[1]):
             here = members[:, group] == 1.0
-            squares[group] = np.nansum(np.square(numbers[here] - request.mean[group]), axis=0)
+            differences = (numbers[here] - request.mean[group]) / unit
+            shift[group], squares[group] = np.nansum(differences, axis=0), np.nansum(np.square(differences), axis=0)
+        check_sums(np.maximum(np.abs(shift), squares), request.numbers, TOTAL, "sum_squares")
         present = np.rint(members.T @ ~np.isnan(numbers)).astype(np.int64)
-        return Squares(squares, patients=self._behind(members.sum(axis=0), present))
+        return Squares(shift, squares, patients=self._behind(members.sum(axis=0), present))
 
     @step(releases=SiteSummary, when="on request", refusable=True)
     def describe_site(self, request: Groups) -> SiteSummary:
@@ -183,6 +200,16 @@ class DescribeSite(CountingPart):
                 where="count_bins",
                 hint="Use wider bins.",
             )
+
+    def _unit_of(self, request: Units) -> Floats:
+        """Return the unit of each variable, shape (d,)."""
+        exponent = request.exponent
+        if exponent.shape != (self._numbers.shape[1],) or (np.abs(exponent) > LARGEST_EXPONENT).any():
+            raise MessageError(
+                f"there must be an exponent from -{LARGEST_EXPONENT} to {LARGEST_EXPONENT} per variable",
+                where=self.method,
+            )
+        return np.asarray(np.exp2(exponent.astype(np.float64)), dtype=np.float64)
 
     def _products(self, values: Floats) -> Products:
         observed, filled = (~np.isnan(values)).astype(np.float64), np.nan_to_num(values)

@@ -16,6 +16,10 @@ Floats = NDArray[np.float64]
 SPIKES = (-9999.0, -999.0, -99.0, -9.0, -1.0, 0.0, 9.0, 99.0, 888.0, 999.0, 9999.0)
 # A code counts as apart from the other values if the nearest one is this many quartile ranges away.
 GAP = 0.5
+# It is also this many times farther from them than they are from each other.
+STEPS_APART = 2.0
+# Codes that are no levels of a score; several of them can be in one column.
+FAR_CODES = tuple(code for code in SPIKES if abs(code) >= 99.0)
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,22 @@ def round_to(values: Floats, unit: float) -> Floats:
 
 
 def _patients_apart(ordered: Floats, code: float, spread: float) -> int:
-    """Return the number of values equal to a code if no other value is near; 0 otherwise, and if all have the code."""
+    """Return the number of values equal to a code if no other value is near; 0 otherwise, and if all have the code.
+
+    Examples
+    --------
+    >>> [_patients_apart(np.array(values), 0.0, 1.0) for values in ([0.0, 1.0, 1.0], [0.0, 61.0, 62.0, 64.0])]
+    [0, 1]
+    """
     n_equal = int((ordered == code).sum())
-    others = ordered[ordered != code]
+    others = ordered[(ordered != code) & ~np.isin(ordered, FAR_CODES)]
     if not n_equal or not len(others):
         return 0
     # The spread of the others: the code itself widens that of all.
     first, third = np.quantile(others, [0.25, 0.75])
     room = GAP * (float(third - first) or spread)
-    return n_equal if float(np.abs(others - code).min()) > room else 0
+    # The levels of a score, and 0 and 1, are as far from each other as from the code. A single other value is compared
+    # with its own size.
+    distinct = np.unique(others)
+    widest = float(np.diff(distinct).max()) if len(distinct) > 1 else max(abs(float(distinct[0])), 1.0)
+    return n_equal if float(np.abs(others - code).min()) > max(room, STEPS_APART * widest) else 0

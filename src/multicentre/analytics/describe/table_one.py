@@ -34,6 +34,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 OVERALL = "overall"
+# Decimals of a table: enough for concentrations in mol per litre.
+MOST_DECIMALS = 12
 Kind = Literal["n", "mean (SD)", "median [quartiles]", "n (%)", "missing"]
 
 
@@ -116,7 +118,17 @@ class TableOne:
     @cached_property
     def hidden(self) -> Flags:
         """Groups of which no count is shown, shape (G,); one entry for all patients without groups."""
-        return hidden_groups(self.counts.n_patients[:-1], self.min_cell)
+        return self._hidden[: max(len(self.names), 1)]
+
+    @property
+    def hides_rest(self) -> bool:
+        """True if the number of patients without a group is not shown."""
+        return len(self._hidden) > len(self.hidden) and bool(self._hidden[-1])
+
+    @cached_property
+    def _hidden(self) -> Flags:
+        """Groups of which no count is shown; patients without a group are the last one, if there are any."""
+        return hidden_groups(self.inner(self.counts.n_patients[None])[0], self.min_cell)
 
     @cached_property
     def moments(self) -> Moments:
@@ -180,9 +192,7 @@ class TableOne:
         inner = self.inner(table)
         key = inner.tobytes()
         if key not in self._suppressed:  # many linear programs, for several frames and files of one fit
-            hidden = np.zeros(inner.shape[1], dtype=np.bool_)
-            hidden[: len(self.hidden)] = self.hidden
-            self._suppressed[key] = suppressed_cells(inner, self.min_cell, hidden)
+            self._suppressed[key] = suppressed_cells(inner, self.min_cell, self._hidden)
         return self._suppressed[key]
 
     def inner(self, table: Integers) -> Integers:
@@ -211,6 +221,20 @@ class TableOne:
             for size, flag in zip(n[:-1].tolist(), self.hidden.tolist(), strict=True)
         ]
         return [str(int(n.sum())), *groups] if self.names else groups
+
+    def patients_without_group(self) -> str:
+        """Return a sentence about patients without a group; empty if there are none."""
+        n_without = int(self.counts.n_patients[-1])
+        if not n_without:
+            return ""
+        number = count_text(n_without, self.min_cell, is_hidden=self.hides_rest)
+        patients = "Patients" if number == "-" else f"{number} patients"
+        sentence = f"{patients} without a group are part of the overall column."
+        if self.hides_rest and n_without < self.min_cell:
+            sentence += (
+                " Their number would follow from those of all groups, so that the smallest group is left out too."
+            )
+        return sentence
 
     def rows(self) -> list[Row]:
         """Return the rows of the table."""
@@ -335,7 +359,7 @@ def digits_for(deviation: float) -> int:
     """Return decimals that show a standard deviation with two or three digits."""
     if not (np.isfinite(deviation) and deviation > 0):
         return 1
-    return int(np.clip(1 - np.floor(np.log10(deviation)), 1, 6))
+    return int(np.clip(1 - np.floor(np.log10(deviation)), 1, MOST_DECIMALS))
 
 
 def moment_text(mean: float, deviation: float, digits: int) -> str:
