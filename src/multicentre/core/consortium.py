@@ -86,7 +86,9 @@ class Consortium:
     sites : tuple of str, optional
         Names of the sites that take part, sorted; all of the engine by default.
     left_out : mapping of str to str, optional
-        Sites that take no part because they refused, and why.
+        Sites that take no part because they refused or were lost, and why.
+    lost : set of str, optional
+        Those of them that were lost.
     selection : Selection, optional
         Records that fits work on; all by default.
     name : str, default "0"
@@ -113,6 +115,7 @@ class Consortium:
     least_in_total: int = 0
     sites: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
     selection: Selection | None = None
     name: str = "0"
     attempt: Attempt = field(default_factory=lambda: Attempt("0"))
@@ -228,9 +231,11 @@ class Consortium:
             LeftOutWarning,
             stacklevel=2,
         )
-        self.listener.sites_left_out(leaving)
+        if not lost:  # a loss is reported when it happens
+            self.listener.sites_left_out(leaving)
         remaining = tuple(site for site in self.sites if site not in leaving)
-        return replace(self, sites=remaining, left_out={**self.left_out, **leaving})
+        gone = self.lost | set(leaving) if lost else self.lost
+        return replace(self, sites=remaining, left_out={**self.left_out, **leaving}, lost=gone)
 
     def unmasked(self) -> Self:
         """Return the same consortium with unmasked sums, for a single site: no other site can share a mask with it."""

@@ -427,8 +427,9 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             gain = agreed.totals.weight * float(np.log(self.null_deviance_ / self.deviance_))
         tests["likelihood_ratio"] = chi_square_test(gain / (self.dispersion_ if self._family == "gamma" else 1.0), d)
         if agreed.has_intercept and not (self._offset_column or self.site_effects):
-            score = score_statistic(self._family, agreed)
-            if without is not None:
+            if without is None:
+                score = score_statistic(self._family, agreed)
+            else:
                 score = score_of(without, self._family, agreed.totals.weight)
             tests["score"] = chi_square_test(score, d)
         return tests

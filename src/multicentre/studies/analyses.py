@@ -231,4 +231,5 @@ def _compare_fits(analysis: Analysis, setting: Finish) -> Comparison:
 
 def _lost_sites(analysis: Analysis) -> list[str]:
     session = analysis.estimator.session
-    return [name for name in analysis.study.sites if name not in session.sites and name not in session.left_out]
+    refusing = session.left_out.keys() - session.consortium.lost
+    return [name for name in analysis.study.sites if name not in session.sites and name not in refusing]
