@@ -452,6 +452,21 @@ def test_a_remote_site_may_refuse_one_analysis(tmp_path):
     assert entries(folder)["cox"]["status"] == "finished"
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::multicentre.errors.AnalysisWarning")
+def test_too_few_willing_remote_sites_refuse_the_analysis_and_the_others_go_on(tmp_path):
+    path = write_refused(tmp_path)
+    hospitals = Hospitals(tmp_path / "hospitals", path, SITES)
+    set_terms(tmp_path / "hospitals" / "oslo", "exact_times = false", "exact_times = true")
+    folder = run_study(
+        read_study(path).with_output(tmp_path / "remote"),
+        connect=lambda: ByHand({name: partial(hospitals.answer, name) for name in SITES}),
+    )
+    assert [entry["status"] for entry in entries(folder).values()] == ["refused", "finished"]
+    assert entries(folder)["exact"]["message"].startswith("lyon, porto: 1 of 3 sites answered")
+    assert folder.metadata["losses"] == {}
+
+
 def test_a_real_site_objects_before_it_approves(tmp_path):
     path = write_several(tmp_path)
     Hospitals(tmp_path / "hospitals", path, SITES)
