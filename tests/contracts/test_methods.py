@@ -113,6 +113,7 @@ def test_a_site_that_comes_back_after_quorum_was_lost(name, secure, tmp_path):
 
 
 @secure_or_not
+@pytest.mark.filterwarnings("ignore:.*no longer take part:multicentre.errors.LeftOutWarning")
 @pytest.mark.parametrize("place", [pytest.param(0, id="first", marks=slow), pytest.param(-1, id="last")])
 def test_the_fit_without_a_site_that_never_answered_is_that_of_the_others(name, secure, place):
     case = CASES[name]
