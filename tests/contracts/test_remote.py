@@ -105,6 +105,7 @@ def test_a_coordinator_that_was_killed_between_two_rounds_loses_no_more_than_one
     assert_same_bits(numbers, fit(name, ByHand(sites.handles), secure_sum=secure, folder=tmp_path))
 
 
+@pytest.mark.filterwarnings("ignore:.*no longer take part:multicentre.errors.LeftOutWarning")
 def test_a_site_whose_process_begins_anew_is_lost_to_the_fit_and_back_for_the_next(name, tmp_path):
     case = CASES[name]
     sites = handlers_of(name, tmp_path)
