@@ -203,7 +203,7 @@ class Consortium:
                 session.skip_sites_left_out_before()
                 session.review_plan()
             except LeftOut as ended:
-                consortium = consortium.without(ended.reasons)
+                consortium = consortium.without(ended.reasons, lost=ended.lost)
                 continue
             attempt = Try(session)
             yield attempt

@@ -175,13 +175,13 @@ class Attempt:
             self._note("summed", list(sites))
         self._add(sites)
 
-    def note_left_out(self, reasons: Mapping[str, str]) -> None:
-        """Record the sites that the next attempt leaves out, and why."""
-        self._note("left-out", dict(reasons))
+    def note_left_out(self, reasons: Mapping[str, str], *, lost: bool = False) -> None:
+        """Record the sites that the next attempt leaves out because they refuse or were lost, and why."""
+        self._note("lost" if lost else "left-out", dict(reasons))
 
-    def left_out_before(self, roster: Iterable[str]) -> dict[str, str]:
+    def left_out_before(self, roster: Iterable[str], *, lost: bool = False) -> dict[str, str]:
         """Return which sites of the roster an earlier process of the run left out of this fit, and why."""
-        noted = self._noted("left-out") if self.restarts else {}
+        noted = self._noted("lost" if lost else "left-out") if self.restarts else {}
         return {site: str(noted[site]) for site in roster if site in noted}
 
     def _add(self, sites: Iterable[str]) -> None:

@@ -394,9 +394,9 @@ class Session:
 
     def skip_sites_left_out_before(self) -> None:
         """Raise LeftOut if an earlier process of the run left sites out of this fit."""
-        before = self.attempt.left_out_before(self.consortium.sites)
-        if before:
-            raise LeftOut(self.attempt, before)
+        for lost in (False, True):
+            if before := self.attempt.left_out_before(self.consortium.sites, lost=lost):
+                raise LeftOut(self.attempt, before, lost=lost)
 
     def __len__(self) -> int:
         return len(self.sites)
@@ -466,7 +466,7 @@ class Session:
             lost.refusal = refusal
             raise lost
         if self.same_sites and self.attempt.restarts:
-            self.attempt.note_left_out(reasons(losses))
+            self.attempt.note_left_out(reasons(losses), lost=True)
             raise LeftOut(self.attempt, reasons(losses), lost=True)
 
     def _keep_sites(self, label: str, number: int) -> tuple[str, ...]:
