@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from multicentre.multiview.agreement import Agreement
 from multicentre.multiview.ppca.maths.model import Floats, Layout
+from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.rounds import Plan
-
-if TYPE_CHECKING:
-    from multicentre.multiview.ppca.estimator import FedMvPPCA
 
 # Sites with a view from which the variance of its intercepts is estimated: with three, two degrees of freedom are left
 # after the common mean.
@@ -22,7 +20,24 @@ FIRST_INTERCEPTS = 0.1
 FIRST_TOL = 10.0
 
 
-def plan_fit(estimator: FedMvPPCA, agreement: Agreement, n_components: int, spread: Floats) -> Plan:
+class Parameters(Protocol):
+    """Parameters of the estimator that the settings depend on."""
+
+    max_iter: int
+    n_local_iter: int
+    tol: float
+    method: str
+    noise: NoiseModel
+    ard: bool
+    ddof: int
+    random_state: int
+    loadings_sd: float
+    epsilon: float | None
+    case_mix_weight: float
+    site_intercepts: bool
+
+
+def plan_fit(estimator: Parameters, agreement: Agreement, n_components: int, spread: Floats) -> Plan:
     """Return the settings of a fit; `spread` is what the columns are divided by, shape (d,)."""
     layout = Layout(agreement.views, tuple(agreement.sizes.values()))
     variance = (agreement.deviation / spread) ** 2
@@ -45,14 +60,14 @@ def plan_fit(estimator: FedMvPPCA, agreement: Agreement, n_components: int, spre
     )
 
 
-def _loadings_variance(estimator: FedMvPPCA, by_view: Floats) -> Floats | None:
+def _loadings_variance(estimator: Parameters, by_view: Floats) -> Floats | None:
     """Return the prior variance of a loading of each view, shape (k,); None for no prior."""
     if not np.isfinite(estimator.loadings_sd) or (estimator.epsilon is None and not estimator.case_mix_weight):
         return None
     return np.asarray(estimator.loadings_sd**2 * by_view)
 
 
-def _first_intercepts(estimator: FedMvPPCA, agreement: Agreement, layout: Layout, by_view: Floats) -> Floats:
+def _first_intercepts(estimator: Parameters, agreement: Agreement, layout: Layout, by_view: Floats) -> Floats:
     """Return the first variance of the sites' intercepts, shape (d,); 0 for views of too few sites."""
     # Counts of sites are decoded from masked sums: halfway between two integers.
     wanted = (agreement.sites > LEAST_SITES - 0.5) & estimator.site_intercepts
