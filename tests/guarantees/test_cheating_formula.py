@@ -81,7 +81,7 @@ def test_the_formula_cannot_change_during_a_fit():
     ],
 )
 def test_a_site_refuses_functions_that_are_not_in_the_list(changed):
-    """Also powers so large that a column would be that of one patient, and limits that search for the smallest value."""
+    """Also powers so large that a column is that of one patient, and limits that search for the smallest value."""
     design = replace(design_of("log(age)"), **changed)
     with pytest.raises(MessageError):
         begin().sum(RegressionSite.build_design, design)
