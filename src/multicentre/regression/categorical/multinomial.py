@@ -85,7 +85,7 @@ class FedMultinomialRegression(CategoricalRegression):
     >>> with mc.Federation.in_process(sites) as federation:
     ...     model = mc.regression.FedMultinomialRegression().fit(federation)
     >>> model.coef_.round(1).tolist()
-    [[0.7], [1.1]]
+    [[0.5], [0.9]]
     """
 
     kind: ClassVar[Kind] = "multinomial"

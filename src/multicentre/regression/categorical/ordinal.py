@@ -102,8 +102,8 @@ class FedOrdinalRegression(CategoricalRegression):
     >>> sites = {name: data.take(np.arange(start, 900, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
     >>> with mc.Federation.in_process(sites) as federation:
     ...     model = mc.regression.FedOrdinalRegression().fit(federation)
-    >>> model.coef_.round(1).tolist()
-    [1.1, 0.0]
+    >>> round(float(model.coef_[0]), 1)
+    1.0
     """
 
     kind: ClassVar[Kind] = "ordinal"

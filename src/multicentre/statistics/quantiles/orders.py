@@ -80,7 +80,7 @@ class OrderSearch:
 
     Examples
     --------
-    >>> from multicentre.statistics.quantiles.maths import count_in_cells, encode_doubles
+    >>> from multicentre.statistics.quantiles.maths import count_in_cells, encode_doubles, split_cells
     >>> codes = np.sort(encode_doubles(np.arange(1000.0)))
     >>> search = OrderSearch(1, np.array([0.25, 0.5]), 8, 24, 10)
     >>> while len(search.column):
