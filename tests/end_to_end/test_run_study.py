@@ -312,6 +312,7 @@ SMALL = '[run]\nrefusing_sites = "leave_out"\n[privacy.sites.porto]\nmin_patient
 FEW = "the site has fewer patients than its policy's minimum of 36"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_a_small_site_is_left_out_and_every_output_says_so(tmp_path, secure):
     text = f"{STUDY}\n[privacy]\nsecure_sum = {str(secure).lower()}\n{SMALL}"
@@ -332,6 +333,7 @@ def test_a_small_site_is_left_out_and_every_output_says_so(tmp_path, secure):
     }
 
 
+@pytest.mark.slow
 def test_a_run_without_a_small_site_resumes_to_the_same_model(tmp_path):
     text = f"{STUDY}\n{SMALL}"
     with pytest.warns(LeftOutWarning):

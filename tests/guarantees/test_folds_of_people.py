@@ -170,6 +170,7 @@ def table_sites(seed=0, n_people=90):
     return sites, names
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "splitter",

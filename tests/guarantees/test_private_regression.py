@@ -212,6 +212,7 @@ def test_an_audit_detects_a_missing_clip_before_any_run(family, monkeypatch):
     assert found.sensitivity_ratio > 10
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::multicentre.errors.NoiseWarning")
 @pytest.mark.usefixtures("seeded_noise")
 @pytest.mark.parametrize("family", FAMILIES)

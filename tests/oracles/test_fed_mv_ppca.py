@@ -133,6 +133,7 @@ def test_test_error_within_two_per_cent_of_one_centre(scenario, n_sites, method)
     assert fitted(scenario, n_sites, method).assess(test.data)["mae"] < 1.02 * alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @in_every_scenario
 def test_a_missing_view_is_predicted_far_better_than_by_its_mean(scenario, n_sites, method):

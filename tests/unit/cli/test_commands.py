@@ -124,6 +124,7 @@ def test_sites_that_refuse_are_all_in_the_json_and_named_once_in_the_message(tmp
     assert "refusing_sites" in printed["error"]["hint"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("always::multicentre.errors.LeftOutWarning")
 def test_a_run_without_sites_that_refuse_says_so(tmp_path):
     terms = '[run]\nrefusing_sites = "leave_out"\n'

@@ -163,6 +163,7 @@ def test_147_of_1000_sites_are_one_paragraph_and_all_can_be_looked_up():
     assert list(caught.value.refusals) == small
 
 
+@pytest.mark.slow
 def test_1000_sites_go_on_without_the_147_that_refuse():
     sites = {f"s{i:04}": np.full((7 if i < 147 else 12, 3), float(i)) for i in range(1000)}
     with pytest.warns(LeftOutWarning, match=r"without 147 of 1,000 sites, which refuse \(s0000, s0001 and 145 more: "):

@@ -41,6 +41,7 @@ def test_a_formula_of_all_columns_is_the_fit_without_formula():
     assert sum(with_formula.session.traffic.calls.values()) == sum(without.session.traffic.calls.values()) + 1
 
 
+@pytest.mark.slow
 def test_predictions_are_of_frames_tables_and_saved_models(tmp_path):
     table = frame()
     data = data_of(table)
@@ -146,6 +147,7 @@ def mean_prediction(model, values, table):
     return predicted_mean(model._link, rows @ values + offset).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "formula"),
     [

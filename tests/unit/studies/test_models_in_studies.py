@@ -87,6 +87,7 @@ def test_a_stack_of_saved_models_is_that_of_the_estimator_in_python(folder):
     np.testing.assert_array_equal(mc.survival.FedStack.load(run.path / "model").weights_, expected.weights_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [EVALUATION, STACK], ids=["evaluation", "stack"])
 def test_the_comparison_keeps_the_models_fitted(folder, text):
     run = run_study(read_study(write_study(folder, text.replace("compare = false", "compare = true"))))

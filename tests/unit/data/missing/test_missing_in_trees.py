@@ -195,6 +195,7 @@ def survival_sites(X, time, event):
     return {f"site-{i}": mc.data.SurvivalData(X[i::3], time[i::3], event[i::3]) for i in range(3)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["complete", "mean", "indicator"])
 @pytest.mark.parametrize("name", SURVIVAL)
 def test_survival_trees_handle_missing_values_alike(name, missing):

@@ -88,6 +88,7 @@ def test_number_of_buckets_has_limits():
     assert choose_buckets(10**9, 32) == MOST_BUCKETS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sensitivity", "n_repeated"), [(0.6, 60), (0.8, 200), (0.97, 100), (1.0, 40)])
 def test_interval_with_linkage_errors_covers_the_rate_as_often_as_it_says(sensitivity, n_repeated):
     """Duplicates are detected by chance, sensitivity is measured on few people, and both have an error of the hash."""

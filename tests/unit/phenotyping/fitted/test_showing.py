@@ -182,6 +182,7 @@ def test_traffic_is_saved_with_the_model(model, tmp_path):
     assert again.reconstruction_errors_ == model.reconstruction_errors_
 
 
+@pytest.mark.slow
 def test_seeds_that_agree_match_and_lie_above_the_null_line():
     frame = repeats.seed_stability(DPFact(3, max_iter=200, tol=1e-6, init="random"), SITES, (0, 1, 2))
     assert frame.index.tolist() == [1, 2, 3]
@@ -213,6 +214,7 @@ class TestInstability:
         tensor = mc.datasets.simulate_paper_tensor(200, (12, 15), density=0.025, random_state=0).tensor
         return {"a": tensor.take(np.arange(100)), "b": tensor.take(np.arange(100, 200))}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("resample", [True, False])
     def test_it_is_found_in_data(self, noise, resample):
         model = DPFact(4, tol=1e-3, min_code_patients=1)

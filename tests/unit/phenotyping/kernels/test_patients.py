@@ -171,6 +171,7 @@ def test_cooccurrence_of_three_modes_are_normalised_patients(draw, dense):
     np.testing.assert_allclose(cooccurrence(tensor)[1, 2].toarray(), expected, atol=9e-8)
 
 
+@pytest.mark.slow
 @examples(200)
 @given(st.data())
 def test_nobody_moves_cooccurrence_by_more_than_one(data):

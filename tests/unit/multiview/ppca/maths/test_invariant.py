@@ -200,6 +200,7 @@ def test_rotated_start_gives_the_same_law():
     assert covariance_of(other) == pytest.approx(covariance_of(one), abs=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_site_with_very_few_rows_does_no_harm(n):
     rng = np.random.default_rng(10)
