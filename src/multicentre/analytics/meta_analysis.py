@@ -239,7 +239,7 @@ class Combinations(dict[str, Combination]):
         Raises
         ------
         ConfigurationError
-            There is no such column.
+            The column does not exist.
         """
         if column not in self:
             raise ConfigurationError(

@@ -458,7 +458,7 @@ class Session:
             return
         self.sites = tuple(site for site in self.sites if site not in losses)
         refusal = self.refusal if len(self.sites) < self.needed else None
-        for site, error in losses.items() if refusal is None else ():  # a refusal that ends the fit is no loss
+        for site, error in losses.items() if refusal is None else ():  # refusals that end the fit are reported as such
             self.consortium.listener.site_lost(site, str(error))
         if len(self.sites) < self.needed:
             hint = _BRING_BACK if refusal is None else _AFTER_SUMS

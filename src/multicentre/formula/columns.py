@@ -33,7 +33,7 @@ class Table:
         Raises
         ------
         SchemaMismatch
-            There is no such column.
+            The column does not exist.
         """
         return np.asarray(self.X[:, _place(name, self)], dtype=np.float64)
 

@@ -1,4 +1,4 @@
-"""Fitted generalised linear model as a message, and its predictions."""
+"""Fitted generalised linear model as a message, its predictions, and its fitted attributes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import Message, array, number, text, texts
 from multicentre.data.tabular import add_indicators
@@ -91,3 +92,25 @@ class LinearModel(Message):
     def kind(self) -> tuple[Family, Link]:
         """Family and link."""
         return cast(Family, self.family), cast(Link, self.link)
+
+
+class HasLinearModel:
+    """Fitted attributes of estimators whose result is a linear predictor of covariates."""
+
+    model_: LinearModel
+
+    @property
+    def coef_(self) -> Floats:
+        """Coefficients per unit of each covariate, shape (d,)."""
+        check_is_fitted(self, "model_")
+        return self.model_.coefficients
+
+    @property
+    def feature_names_in_(self) -> tuple[str, ...]:
+        """Names of the covariates."""
+        return self.model_.covariates
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of covariates."""
+        return len(self.model_.covariates)

@@ -23,7 +23,7 @@ from multicentre.estimator.presentation import effect_text, frame_of_tests
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
 from multicentre.regression import messages
-from multicentre.regression.linear_model import LinearModel
+from multicentre.regression.linear_model import HasLinearModel, LinearModel
 from multicentre.regression.maths import (
     DISPERSED,
     LINKS,
@@ -61,7 +61,7 @@ def _number_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-class RegressionResults(HandlesMissing, FederatedEstimator):
+class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
     """Fitted generalised linear model.
 
     Attributes
@@ -177,26 +177,10 @@ class RegressionResults(HandlesMissing, FederatedEstimator):
     confidence_level: float
 
     @property
-    def coef_(self) -> Floats:
-        """Coefficients per unit of each covariate, shape (d,)."""
-        check_is_fitted(self, "model_")
-        return self.model_.coefficients
-
-    @property
     def intercept_(self) -> float:
         """Intercept."""
         check_is_fitted(self, "model_")
         return self.model_.intercept
-
-    @property
-    def feature_names_in_(self) -> tuple[str, ...]:
-        """Names of the covariates."""
-        return self.model_.covariates
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of covariates."""
-        return len(self.model_.covariates)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for the intercept and each covariate.

@@ -14,8 +14,8 @@ DIFFERENCES = {
         "chosen while looking at some of these data sets."
     ),
     "Spread": (
-        "Printed standard deviations are over restarts of k-means. So are those here on larger data; on smaller ones "
-        "every run is a fit of its own."
+        "Printed standard deviations are over restarts of k-means. So are those here on larger data; on smaller data "
+        "each run is a separate fit."
     ),
     "NMI": "Mutual information over the larger entropy, as in the authors' code; over the mean it is higher.",
     "Data": (

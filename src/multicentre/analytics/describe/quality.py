@@ -47,7 +47,7 @@ class Finding:
     variable, site : str
     check : {"unit", "code", "level", "shift", "refused"}
     value : float
-        Factor, code, or standardised difference; NaN where there is no number.
+        Factor, code, or standardised difference; NaN for findings without a number.
     sentence : str
     """
 

@@ -195,7 +195,7 @@ class DescribeResults(FederatedEstimator):
         Raises
         ------
         ConfigurationError
-            There is no such variable, or the fit has ``histograms=False``.
+            The variable does not exist, or the fit has ``histograms=False``.
         """
         self._require_histograms()
         if variable not in self.groups_.numbers:

@@ -22,7 +22,7 @@ from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.presentation import effect_text, frame_of_tests
 from multicentre.estimator.results import with_note
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
-from multicentre.regression.linear_model import LinearModel
+from multicentre.regression.linear_model import HasLinearModel, LinearModel
 from multicentre.regression.maths import Family, TestResult, chi_square_test, p_values, quantile, unit_deviances
 from multicentre.regression.mixed.maths import variance_test
 from multicentre.regression.mixed.messages import OwnEffects
@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 SINGULAR = 1e-8
 
 
-class MixedResults(HandlesMissing, FederatedEstimator):
+class MixedResults(HasLinearModel, HandlesMissing, FederatedEstimator):
     """Fitted mixed model.
 
     Attributes
@@ -138,26 +138,10 @@ class MixedResults(HandlesMissing, FederatedEstimator):
     confidence_level: float
 
     @property
-    def coef_(self) -> Floats:
-        """Coefficients per unit of each covariate, shape (d,)."""
-        check_is_fitted(self, "model_")
-        return self.model_.coefficients
-
-    @property
     def intercept_(self) -> float:
         """Intercept of a site with effects of 0."""
         check_is_fitted(self, "model_")
         return self.model_.intercept
-
-    @property
-    def feature_names_in_(self) -> tuple[str, ...]:
-        """Names of the covariates."""
-        return self.model_.covariates
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of covariates."""
-        return len(self.model_.covariates)
 
     @property
     def effect_names_(self) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Steps at the site that evaluate a classifier, and their messages.
 
-Answers are terms of sums over sites: counts and sums over the site's records, overall and by subgroup. A site answers
-one request per step, and at most `MOST_LINES` pairs of intercept and slope. If sums are unmasked, the guard refuses
-counts of few patients, and sums that rest on few patients whose predictions differ from the rest.
+Answers are terms of sums over sites: counts and sums over the site's records, overall and by subgroup. A session has
+one division into subgroups. A site answers one request per step, and at most `MOST_LINES` pairs of intercept and slope.
+If sums are unmasked, the guard refuses counts of few patients, and sums that rest on few patients whose predictions
+differ from the rest.
 """
 
 from __future__ import annotations
@@ -120,9 +121,7 @@ class ClassEvaluationPart(ClassPart):
     @step(releases=SubgroupCounts, when="at the end", summed=True)
     def count_subgroups(self, request: Subgroups) -> SubgroupCounts:
         """Count records by subgroup and class, so that small subgroups are left out of later requests."""
-        self.answer_once("count_subgroups", request)
-        places, names = self.subgroups(request)
-        n_subgroups = len(names)
+        places, n_subgroups = self._divided(request)
         cells = np.where(places < 0, n_subgroups, places) * 2 + self._has_class
         counts = np.bincount(cells, minlength=2 * (n_subgroups + 1)).reshape(-1, 2)
         return SubgroupCounts(counts, patients=self.behind(counts))
@@ -191,10 +190,18 @@ class ClassEvaluationPart(ClassPart):
     def _has_class(self) -> Integers:
         return np.asarray(self.truth == 1, dtype=np.int64)
 
+    def _divided(self, request: Subgroups) -> tuple[Integers, int]:
+        """Return the subgroup of every record and their number; a session has one division for all steps.
+
+        Sums for two divisions with a record between their limits would differ by that record.
+        """
+        self.answer_once("subgroups", Subgroups(request.column, request.cuts))
+        places, names = self.subgroups(request)
+        return places, len(names)
+
     def _rows(self, request: Subgroups, chosen: Integers) -> list[NDArray[np.bool_]]:
         """Return the records of each evaluated group; the first is all records."""
-        places, names = self.subgroups(request)
-        n_subgroups = len(names)
+        places, n_subgroups = self._divided(request)
         if len(set(chosen.tolist())) < len(chosen) or (chosen < 0).any() or (chosen >= n_subgroups).any():
             raise MessageError(
                 f"chosen must be different places below {n_subgroups}; got {len(chosen)}, or others", where="chosen"
