@@ -59,26 +59,26 @@ def _python() -> Check:
 
 def _packages() -> list[Check]:
     from multicentre import __version__
-    from multicentre.studies.run_folder import PACKAGES, installed_version
+    from multicentre.studies.installation import BASE, declared_packages, installed_version
 
-    versions = {package: installed_version(package) for package in PACKAGES}
+    versions = {package: installed_version(package) for package in declared_packages()[BASE]}
     installed = [Check(name, version is not None, version or "not installed") for name, version in versions.items()]
     return [Check("multicentre", True, __version__), *installed]
 
 
 def _extras() -> list[Check]:
-    from multicentre.studies.run_folder import EXTRAS, installed_version
+    """Check every extra: present if all its packages are installed."""
+    from multicentre.studies.installation import BASE, declared_packages, installed_version
 
-    versions = {extra: installed_version(package) for extra, package in EXTRAS.items()}
-    return [
-        Check(
-            f"extra {extra}",
-            version is not None,
-            f"{EXTRAS[extra]} {version}" if version else f'pip install "multicentre[{extra}]"',
-            needed=False,
-        )
-        for extra, version in versions.items()
-    ]
+    checks = []
+    for extra, packages in declared_packages().items():
+        if extra != BASE:
+            versions = {package: installed_version(package) for package in packages}
+            ok = all(versions.values())
+            present = ", ".join(f"{package} {version}" for package, version in versions.items() if version)
+            detail = present if ok else f'pip install "multicentre[{extra}]"'
+            checks.append(Check(f"extra {extra}", ok, detail, needed=False))
+    return checks
 
 
 def _data_folders() -> list[Check]:

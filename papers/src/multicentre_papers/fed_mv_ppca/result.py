@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from multicentre.core.storage import write_atomically
-from multicentre.studies.run_folder import describe_environment
+from multicentre.studies.installation import describe_environment
 from multicentre.studies.serialisation import to_json
 from multicentre_papers.fed_mv_ppca import published, tables
 from multicentre_papers.fed_mv_ppca.aggregate import Row, Summary, find, summarise

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from multicentre.core.rounds import Listener
 from multicentre.core.storage import write_atomically
 from multicentre.estimator.figures import Figure
-from multicentre.studies.run_folder import describe_environment
+from multicentre.studies.installation import describe_environment
 from multicentre.studies.serialisation import to_json, to_plain
 from multicentre_papers.runner.files import write_csv
 from multicentre_papers.runner.loops import loop
