@@ -1,7 +1,8 @@
-"""``multicentre datasets``: list, fetch."""
+"""``multicentre datasets``: list, fetch, example."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -37,3 +38,18 @@ def fetch(name: Annotated[str, typer.Argument(help="Name of a data set.")], as_j
         show_json({"name": name, "message": message})
     else:
         show(message)
+
+
+@app.command()
+@handle_errors
+def example(
+    folder: Annotated[Path, typer.Argument(help="Folder that receives the files.")], as_json: AsJson = False
+) -> None:
+    """Write three simulated hospitals and a study over them."""
+    from multicentre.datasets import write_example_study
+
+    study = write_example_study(folder)
+    if as_json:
+        show_json({"study": str(study)})
+    else:
+        show(f"Wrote three hospitals and study.toml to {folder}. Next: multicentre run {study}")

@@ -8,6 +8,7 @@ from multicentre.datasets.duplicated import (
     published_covariance,
     simulate_duplicated,
 )
+from multicentre.datasets.example_study import write_example_study
 from multicentre.datasets.labelled import (
     LabelledEvents,
     LabelledMultiView,
@@ -108,4 +109,5 @@ __all__ = [
     "split_scenario",
     "split_sizes",
     "split_views",
+    "write_example_study",
 ]
