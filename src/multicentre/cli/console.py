@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec
 
-import click
 import typer
 
 from multicentre.errors import MulticentreError
@@ -79,7 +78,7 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             with _warnings_as_notes():
                 command(*args, **kwargs)
-        except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
+        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
             raise
         except MulticentreError as error:
             raise _exit_after(error, str(error), error.exit_code, bool(kwargs.get("as_json"))) from None

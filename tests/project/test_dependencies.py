@@ -1,0 +1,67 @@
+"""Declared dependencies: everything that the package imports is named in its own metadata."""
+
+import ast
+import sys
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from multicentre.studies.installation import BASE, declared_packages
+
+SOURCE = Path(__file__).parents[2] / "src" / "multicentre"
+# The rest of pydantic, which pins it and documents imports from it; and pytest, which alone loads our plugin for it.
+FREE = sys.stdlib_module_names | {"multicentre", "pydantic_core", "pytest"}
+
+
+def imported_at(tree):
+    """Names of the top-level packages that a module imports, and whether each import runs with the module itself."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                yield from ((alias.name.partition(".")[0], node in tree.body) for alias in node.names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module.partition(".")[0], node in tree.body
+
+
+@cache
+def imports():
+    """Third-party packages by module of ours that imports them."""
+    return [
+        (str(path.relative_to(SOURCE)), name, at_once)
+        for path in sorted(SOURCE.rglob("*.py"))
+        for name, at_once in imported_at(ast.parse(path.read_text()))
+        if name not in FREE
+    ]
+
+
+@cache
+def distributions(package):
+    """Canonical names of the distributions that provide a top-level package."""
+    return {canonicalize_name(name) for name in packages_distributions().get(package, [package])}
+
+
+def undeclared(imported, declared):
+    """Imports of installed packages that no declared distribution provides."""
+    return sorted({(path, name) for path, name, _ in imported if not declared & distributions(name)})
+
+
+def test_every_imported_package_is_declared():
+    # click came with typer until typer brought a copy, and `multicentre --help` failed in every new environment.
+    declared = {name for names in declared_packages().values() for name in names}
+    assert undeclared(imports(), declared) == []
+
+
+def test_the_check_reports_a_package_that_only_another_one_brings():
+    assert undeclared([("cli/console.py", "click", True)], {"typer"}) == [("cli/console.py", "click")]
+
+
+@pytest.mark.parametrize("extra", sorted(declared_packages().keys() - {BASE}))
+def test_packages_of_extras_are_imported_where_they_are_used(extra):
+    of_extra = set(declared_packages()[extra]) - set(declared_packages()[BASE])
+    at_once = {path for path, name, now in imports() if now and of_extra & distributions(name)}
+    # Modules that exist for one extra import it at once; they are imported only where that extra is asked for.
+    allowed = ("engines/flower/", "survival/learners/networks", "survival/deep_surv/")
+    assert all(path.startswith(allowed) for path in at_once)
