@@ -15,7 +15,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from multicentre.core.storage import (
     OWNER_ONLY,
@@ -28,7 +28,11 @@ from multicentre.core.storage import (
 from multicentre.errors import IntegrityError
 from multicentre.privacy.ledger_entries import wrong_value
 from multicentre.privacy.ledger_heads import GENESIS, Head, is_signed, signed_text
+from multicentre.privacy.ledger_summary import summarise_entries
 from multicentre.privacy.secure_sum.identity import Identity
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Entry = dict[str, Any]
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -117,6 +121,13 @@ class Ledger:
     def entries(self) -> tuple[Entry, ...]:
         """All entries, the oldest first."""
         return tuple(self._entries)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per step that released values or was refused.
+
+        Columns are those of :func:`multicentre.privacy.ledger_summary.summarise_entries`.
+        """
+        return summarise_entries(self._entries)
 
     def note(self, **facts: Any) -> None:
         """Add values to the next entry; a later note replaces an earlier one of the same name."""
