@@ -18,6 +18,9 @@ TOOLS := $(VENV)/tools.stamp
 TORCH := $(VENV)/torch.stamp
 FLOWER := $(VENV)/flower.stamp
 MUTATION := $(VENV)/mutation.stamp
+# Packages to compare with are in an environment on top of the locked one, which they leave as it is.
+PEERS := $(VENV)/peers
+BENCH := $(VENV)/bench.stamp
 NETWORKS := $(if $(filter 0,$(DEEP)),,$(TORCH))
 
 # The matrices of tests are small: more threads would slow them down.
@@ -30,7 +33,7 @@ PAPERS := $(VENV)/papers.stamp
 # Byte code is kept for the next run, and for the many processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo consortium dissolve test test-all test-rest mutate check lint types imports format lock clean
+.PHONY: help demo consortium dissolve test test-all test-rest mutate bench check lint types imports format wheel lock clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -61,6 +64,9 @@ mutate: $(MUTATION) ## mutation testing of PACKAGE=core or PACKAGE=privacy (long
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/mutate.py $(or $(PACKAGE),core) \
 		$(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(JOBS),--jobs $(JOBS))
 
+bench: $(BENCH) ## times beside other packages, into benchmarks/results and docs/benchmarks.md (about 12 min; QUICK=1: 90 s)
+	@$(PEERS)/bin/python benchmarks/run.py $(if $(QUICK),--quick)
+
 check: lint types imports ## lint, types and imports
 
 lint: $(TOOLS) ## style and format
@@ -77,12 +83,18 @@ format: $(TOOLS) ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --quiet --fix
 	$(BIN)/ruff format --quiet
 
+wheel: $(CORE) ## build sdist and wheel into dist; install and try them on each of PYTHONS (newest dependencies, minutes)
+	@$(BIN)/python deploy/try_wheel.py dist $(PYTHONS)
+
 lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes newer versions)
 	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra polars --extra dp --extra codes --group test --group torch-needs \
 		--output-file requirements/test.lock
 	$(LOCK) $(UPGRADE) --constraint requirements/test.lock --output-file requirements/core.lock
 	$(LOCK) $(UPGRADE) --extra flower --constraint requirements/test.lock --output-file requirements/flower.lock
+	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra bench --group test \
+		--constraint requirements/test.lock --output-file requirements/bench.lock
 	$(LOCK) $(UPGRADE) --group mutation --constraint requirements/test.lock --output-file requirements/mutation.lock
+	$(LOCK) $(UPGRADE) --group docs --constraint requirements/test.lock --output-file requirements/docs.lock
 
 clean: dissolve ## remove the environment and every cache
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
@@ -128,6 +140,15 @@ $(FLOWER): requirements/flower.lock $(CORE)
 $(MUTATION): requirements/mutation.lock $(TOOLS)
 	@echo "Installing mutmut into $(VENV) (once)"
 	@$(INSTALL) --no-deps --require-hashes -r requirements/mutation.lock
+	@touch $@
+
+$(BENCH): requirements/bench.lock $(TOOLS)
+	@echo "Installing the packages to compare with into $(PEERS) (once; about a minute)"
+	@$(BIN)/python -m venv $(PEERS)
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> $$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/locked.pth
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps --require-hashes \
+		-r requirements/bench.lock
 	@touch $@
 
 $(TORCH): requirements/deep.txt $(TOOLS)

@@ -87,3 +87,19 @@ def test_import_contracts_hold() -> None:
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_conda_recipe_names_the_version_and_the_dependencies_of_the_package() -> None:
+    recipe = (ROOT / "deploy" / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    (version,) = re.findall(r"^  version: ([\d.]+)$", recipe, re.MULTILINE)
+    assert version == PROJECT["project"]["version"]
+    run = recipe.split("  run:\n")[1].split("\n\n")[0]
+    named = {Requirement(line.strip(" -").replace("matplotlib-base", "matplotlib")) for line in run.splitlines()}
+    python = Requirement(f"python {PROJECT['project']['requires-python']}")
+    assert named == {python, *declared("core")}
+
+
+def test_every_place_states_the_same_version() -> None:
+    version = PROJECT["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f'__version__ = "{version}"' in (ROOT / "src/multicentre/__init__.py").read_text(encoding="utf-8")

@@ -1,0 +1,103 @@
+"""Build the sdist and, from it, the wheel; install the wheel in a new environment per Python and run the demo there.
+
+Dependencies are the newest that pip resolves, not those of the locks, since that is what a user's `pip install` takes.
+
+    python deploy/try_wheel.py dist python3.11 python3.12 python3.13
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+from hatchling.build import build_sdist, build_wheel
+
+ROOT = Path(__file__).resolve().parents[1]
+# Files without which an installed package lacks its types, its report or its licence.
+IN_WHEEL = ("multicentre/py.typed", ".dist-info/licenses/LICENSE", ".dist-info/entry_points.txt")
+IN_SDIST = ("/pyproject.toml", "/LICENSE", "/README.md", "/CHANGELOG.md", "/Makefile", "/requirements/core.lock")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="folder for the sdist and the wheel")
+    parser.add_argument("pythons", nargs="*", metavar="PYTHON", help="interpreters; one that is absent is reported")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    wheel = build(options.folder.resolve())
+    results = {python: try_in_new_environment(wheel, python) for python in options.pythons}
+    for python, result in results.items():
+        print(f"{python}: {result}")
+    sys.exit(any(result.startswith("failed") for result in results.values()))
+
+
+def build(folder: Path) -> Path:
+    """Return the wheel, built from the unpacked sdist, so that nothing outside the sdist is needed for it."""
+    os.chdir(ROOT)
+    sdist = folder / build_sdist(str(folder))
+    with tempfile.TemporaryDirectory() as unpacked:
+        with tarfile.open(sdist) as archive:
+            archive.extractall(unpacked, filter="data")
+            check_names(archive.getnames(), IN_SDIST, sdist)
+        os.chdir(next(Path(unpacked).iterdir()))
+        wheel = folder / build_wheel(str(folder))
+    os.chdir(ROOT)
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    check_names(names, IN_WHEEL, wheel)
+    check_templates(names)
+    print(f"{sdist.name}: {sdist.stat().st_size:,} bytes\n{wheel.name}: {wheel.stat().st_size:,} bytes")
+    return wheel
+
+
+def check_names(names: list[str], needed: tuple[str, ...], archive: Path) -> None:
+    absent = [end for end in needed if not any(name.endswith(end) for name in names)]
+    if absent:
+        raise SystemExit(f"{archive.name} must hold {', '.join(absent)}; it does not.")
+
+
+def check_templates(names: list[str]) -> None:
+    """Check that every file of the package's folder that git tracks is in the wheel."""
+    listed = subprocess.run(
+        ["git", "ls-files", "src/multicentre"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    absent = {line.removeprefix("src/") for line in listed.stdout.splitlines() if (ROOT / line).exists()} - set(names)
+    if absent:
+        raise SystemExit(
+            f"The wheel must hold all files of the package; {len(absent)} are absent: {sorted(absent)[:5]}"
+        )
+
+
+def try_in_new_environment(wheel: Path, python: str) -> str:
+    """Return the result of installing the wheel and running the demo outside the repository."""
+    if shutil.which(python) is None:
+        return "not run: there is no such interpreter"
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"HOME": folder, "PATH": "/usr/bin:/bin", "MPLBACKEND": "agg"}
+        bin_folder = Path(folder, "venv", "bin")
+        steps = [
+            [python, "-m", "venv", f"{folder}/venv"],
+            [bin_folder / "pip", "install", "--quiet", "--disable-pip-version-check", wheel],
+            [bin_folder / "pip", "check"],
+            [bin_folder / "multicentre", "--help"],
+            [bin_folder / "multicentre", "doctor"],
+            [bin_folder / "multicentre", "demo"],
+        ]
+        for step in steps:
+            # pip needs the settings of this machine, such as the address of its index; the package must not.
+            own = None if step[0] in (python, bin_folder / "pip") else environment
+            run = subprocess.run(step, cwd=folder, env=own, capture_output=True, text=True, check=False)
+            if run.returncode:
+                end = "\n".join((run.stdout + run.stderr).splitlines()[-15:])
+                return f"failed at `{' '.join(str(part) for part in step)}`\n{end}"
+        version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+        return f"installed and ran the demo on Python {version}"
+
+
+if __name__ == "__main__":
+    main()
