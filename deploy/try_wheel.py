@@ -68,9 +68,7 @@ def check_templates(names: list[str]) -> None:
     )
     absent = {line.removeprefix("src/") for line in listed.stdout.splitlines() if (ROOT / line).exists()} - set(names)
     if absent:
-        raise SystemExit(
-            f"The wheel must hold all files of the package; {len(absent)} are absent: {sorted(absent)[:5]}"
-        )
+        raise SystemExit(f"{len(absent)} files of the package are not in the wheel: {sorted(absent)[:5]}")
 
 
 def try_in_new_environment(wheel: Path, python: str) -> str:

@@ -19,9 +19,8 @@ Z_95 = 1.959964  # 97.5 % quantile of the standard normal distribution
 
 def fit(sites):
     """Return the hazard ratio of the column and its 95 % interval."""
-    policy = (
-        mc.Policy(exact_times=True) if len(sites) > 1 else mc.Policy(min_patients=0, exact_times=True)
-    )  # a site alone may count its own patients
+    # A site alone may count its own patients.
+    policy = mc.Policy(min_patients=10 if len(sites) > 1 else 0, exact_times=True)
     with mc.Federation.in_process(sites, policy=policy) as federation:
         model = mc.survival.FedCox(ties="breslow", times="exact").fit(federation)
     estimate, error = model.coef_[COLUMN], model.standard_errors_[COLUMN]
