@@ -19,6 +19,7 @@ from multicentre.cli import (
     run,
     secret,
     site,
+    watch,
 )
 
 app = typer.Typer(
@@ -51,6 +52,7 @@ def _root(
 
 app.command("demo")(run.demo)
 app.command("run")(run.run)
+app.command("watch")(watch.watch)
 app.command("card")(card.card)
 app.command("audit")(audit.audit)
 app.command("budget")(budget.budget)

@@ -222,6 +222,16 @@ def held(lock: Path, patience_s: float = 0.0) -> Iterator[None]:
         yield
 
 
+def is_held(lock: Path) -> bool:
+    """Return whether a process holds a lock; an absent or unreadable lock is held by none."""
+    try:
+        with closing(sqlite3.connect(f"{lock.absolute().as_uri()}?mode=ro", uri=True, timeout=0)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    except sqlite3.Error as error:
+        return "locked" in str(error)
+    return False
+
+
 class Store:
     """Storage of numbered states in a folder; holds the last two of each name.
 

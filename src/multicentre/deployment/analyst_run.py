@@ -7,12 +7,14 @@ file that the analyst names. Results are stored in a separate folder per analyst
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import signal
 import socket
 import sys
 import threading
+import time
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -28,10 +30,12 @@ from multicentre.errors import ConfigurationError, MessageError, MulticentreErro
 from multicentre.reports import write_report
 from multicentre.studies import RunFolder, Study, resume_run, run_study
 from multicentre.studies.checks import refuse_models
+from multicentre.studies.run_events import EVENTS
 from multicentre.studies.study_file import study_from_mapping
 
 BUG, INTERRUPTED = 70, 130  # EX_SOFTWARE of sysexits.h; 128 + SIGINT
 _SIGNING_S = 120.0  # no person is asked; a busy machine may be slow
+_EVENTS_S = 2.0  # the record of a long run has megabytes, which a socket carries in milliseconds
 _NOT_SENT = ("checkpoints", "run.lock")
 Connect = Callable[[Path, Study], Carrier]
 
@@ -89,14 +93,31 @@ class Link:
 
 
 class Relay(Listener):
-    """Sends progress to the analyst while the study runs."""
+    """Sends progress to the analyst while the study runs: lines, and the record of events for ``multicentre watch``.
 
-    def __init__(self, link: Link) -> None:
-        self._report = link.report
+    Parameters
+    ----------
+    link : Link
+    output : Path
+        Folder of the order, which contains the run's folder.
+    """
+
+    def __init__(self, link: Link, output: Path) -> None:
+        self._link, self._report, self._output = link, link.report, output
+        self._sent = -math.inf
+
+    def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
+        """Send the record of events."""
+        self._send_events()
+
+    def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
+        """Send the record of events."""
+        self._send_events()
 
     def rounds_ended(self, name: str, number: int) -> None:
         """Report the number of rounds of a loop."""
         self._report(f"{name}: {number} rounds")
+        self._send_events()
 
     def site_lost(self, site: str, reason: str) -> None:
         """Report a lost site."""
@@ -105,6 +126,15 @@ class Relay(Listener):
     def site_awaited(self, site: str, reason: str) -> None:
         """Report a site that is awaited."""
         self._report(f"waiting for {site}: {reason}")
+
+    def _send_events(self) -> None:
+        """Send the record as a whole, at most every few seconds; the analyst's process replaces its copy."""
+        if time.monotonic() - self._sent < _EVENTS_S:
+            return
+        with contextlib.suppress(OSError, ConfigurationError):
+            path = _only_run(self._output).path / EVENTS
+            self._link.send({"kind": "file", "path": EVENTS}, path.read_bytes())
+        self._sent = time.monotonic()
 
 
 def carry_out(consortium: Consortium, order: Order, link: Link, connect: Connect) -> None:
@@ -173,11 +203,11 @@ def _run(consortium: Consortium, order: Order, output: Path, link: Link, connect
             raise ConfigurationError("an order must be new; got one that was run already", where="analyst")
         output.mkdir(mode=0o700, parents=True)
         study = read_order(order, output)
-        run_study(study, listener=Relay(link), connect=lambda: connect(consortium.folder, study), sign=sign)
+        run_study(study, listener=Relay(link, output), connect=lambda: connect(consortium.folder, study), sign=sign)
         return
     folder = _only_run(output)
     study = folder.study
-    resume_run(folder.path, listener=Relay(link), connect=lambda: connect(consortium.folder, study), sign=sign)
+    resume_run(folder.path, listener=Relay(link, output), connect=lambda: connect(consortium.folder, study), sign=sign)
 
 
 def _only_run(output: Path) -> RunFolder:

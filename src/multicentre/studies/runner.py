@@ -36,6 +36,7 @@ from multicentre.studies.checks import refuse_models
 from multicentre.studies.disclosure_cards import concerns_patients, join_cards, summarise_ledgers
 from multicentre.studies.listeners import LabelledListener, LossRecorder, site_log
 from multicentre.studies.policy_conflicts import check_budgets, check_policies, planned_refusals, protection_of
+from multicentre.studies.run_events import EventRecorder
 from multicentre.studies.run_folder import DIGESTS, RunFolder
 from multicentre.studies.run_metadata import (
     IN_PROCESS,
@@ -48,6 +49,8 @@ from multicentre.studies.site_descriptions import check_descriptions, record_des
 from multicentre.studies.study import Study, digest_of, make_estimator
 from multicentre.studies.study_file import study_from_mapping
 
+# EX_SOFTWARE of sysexits.h, and 128 plus the number of SIGINT as in shells.
+BUG, INTERRUPTED = 70, 130
 Connect = Callable[[], Carrier]
 
 """Returns the carrier of requests to the remote sites of a study."""
@@ -60,6 +63,7 @@ class _Run:
     sites: Mapping[str, SiteData]
     policies: Mapping[str, Policy]
     listener: LossRecorder
+    events: EventRecorder
     key: PseudonymKey | None
     connect: Connect | None = None
     coordinator: str = ""
@@ -196,9 +200,10 @@ def _prepare_run(
 ) -> _Run:
     if connect is not None:
         refuse_models(study)
-    recorder = LossRecorder(listener or Listener())
+    events = EventRecorder(listener or Listener())
+    recorder = LossRecorder(events)
     if connect is not None:
-        return _Run(study, analyses_of(study, {}), {}, {}, recorder, None, connect)
+        return _Run(study, analyses_of(study, {}), {}, {}, recorder, events, None, connect)
     if study.is_vertical:
         check_policies(study, make_estimator(study))
     check_budgets(study)
@@ -209,7 +214,7 @@ def _prepare_run(
     }
     path = study.privacy.pseudonym_key
     key = None if path is None else PseudonymKey.read(path)
-    return _Run(study, analyses_of(study, allowed), allowed, policies, recorder, key)
+    return _Run(study, analyses_of(study, allowed), allowed, policies, recorder, events, key)
 
 
 def _allowed_columns(name: str, data: PatientData, policy: Policy) -> PatientData:
@@ -241,8 +246,12 @@ def _carry_out(run: _Run) -> RunFolder:
     with site_log(run.folder.path / "sites" / "problems.log"):
         clock = Clock(run.folder)
         federation = None
+        run.events.open(run.folder.path)
+        noised = any(analysis.estimator.privacy_plan() is not None for analysis in run.analyses)
+        run.events.begin(run.study, engine=run.folder.metadata["engine"], noised=noised, resumed=run.resumed)
         try:
             federation = _federation(run)
+            run.events.count_with(federation.traffic)
             run.folder.update(counted=federation.terms.counted)
             if run.connect is not None:
                 check_descriptions(run.study, federation.site_facts)
@@ -261,6 +270,7 @@ def _carry_out(run: _Run) -> RunFolder:
             losses=_losses(run),
             **clock.metadata(federation),
         )
+        run.events.write("run_ended", status="finished", message="", exit_code=0)
     return run.folder
 
 
@@ -368,6 +378,8 @@ def _note_analysis(run: _Run, analysis: Analysis, changes: Mapping[str, Any]) ->
         {**entry, **changes} if entry["name"] == analysis.name else entry for entry in run.folder.metadata["analyses"]
     ]
     run.folder.update(analyses=entries)
+    ending = {name: changes[name] for name in ("status", "message") if name in changes}
+    run.events.write("analysis_ended", analysis=analysis.name, **{"status": "finished", "message": "", **ending})
 
 
 def _note_end(run: _Run, error: BaseException, federation: Federation | None, clock: Clock) -> None:
@@ -387,9 +399,17 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
     run.folder.update(
         status=status, message=message, losses=_losses(run), left_out=left_out, **clock.metadata(federation)
     )
+    run.events.write("run_ended", status=status, message=message, exit_code=_exit_code(error))
     error.add_note(f"The run is kept in {run.folder.path}")
     if resumable:
         error.add_note(_resume_hint(run))
+
+
+def _exit_code(error: BaseException) -> int:
+    """Return the exit status of ``multicentre run`` after an error."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return error.exit_code if isinstance(error, MulticentreError) else BUG
 
 
 def _losses(run: _Run) -> dict[str, str]:
