@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     )
     from multicentre.federation import Federation
     from multicentre.privacy.policy import Policy
+    from multicentre.progress import Progress
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Federation",
     "Policy",
+    "Progress",
     "__version__",
     "analytics",
     "boosting",
@@ -53,6 +55,6 @@ __all__ = [
     "validation",
 ]
 
-_MODULES = {"Federation": "federation", "Policy": "privacy.policy"}
+_MODULES = {"Federation": "federation", "Policy": "privacy.policy", "Progress": "progress"}
 _PACKAGES = [name for name in __all__ if name not in _MODULES and name != "__version__"]
 __getattr__, __dir__ = lazy_names(__name__, {**_MODULES, **dict.fromkeys(_PACKAGES, "")}, __all__)
