@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Sizes are those of middling and small hospitals; each has enough events for estimates by site.
-HOSPITALS = {"lyon": 420, "oslo": 260, "turin": 340}
+HOSPITALS = {"lyon": 420, "porto": 260, "turin": 340}
 
 
 def write_example_study(folder: str | Path) -> Path:
     """Write the files of three simulated hospitals, and a study file over them, to a folder.
 
     Patients received a standard or a new treatment. The true hazard ratio of the new treatment is exp(-0.45) = 0.64 in
-    every hospital, adjusted for age and creatinine. About 2 in 100 patients have no recorded age. No patient is real.
+    every hospital, adjusted for age and creatinine. About 5 in 100 patients of each hospital have no recorded age. No patient is real.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def write_example_study(folder: str | Path) -> Path:
     >>> from multicentre.datasets import write_example_study
     >>> study = write_example_study(tempfile.mkdtemp())
     >>> sorted(path.parent.name for path in study.parent.glob("*/patients.csv"))
-    ['lyon', 'oslo', 'turin']
+    ['lyon', 'porto', 'turin']
     """
     root = Path(folder)
     for seed, (hospital, n) in enumerate(HOSPITALS.items()):
@@ -73,7 +73,7 @@ def simulate_patients(hospital: str, n: int, seed: int) -> pd.DataFrame:
         {
             "patient": [f"{hospital}-{row}" for row in range(n)],
             "arm": arm,
-            "age": np.where(rng.random(n) < 0.02, np.nan, age),
+            "age": np.where(rng.random(n) < 0.05, np.nan, age),
             "sex": sex,
             "creatinine": creatinine,
             "months": np.minimum(months, followed).round(2).clip(0.01),

@@ -334,7 +334,7 @@ def test_the_example_study_is_valid(tmp_path):
     status, written = told("datasets", "example", tmp_path)
     study = read_study(written["study"])
     assert status == 0
-    assert [name for name in study.sites if (tmp_path / name / "patients.csv").exists()] == ["lyon", "oslo", "turin"]
+    assert [name for name in study.sites if (tmp_path / name / "patients.csv").exists()] == ["lyon", "porto", "turin"]
 
 
 def test_doctor(tmp_path, monkeypatch):
