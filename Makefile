@@ -18,6 +18,7 @@ TOOLS := $(VENV)/tools.stamp
 TORCH := $(VENV)/torch.stamp
 FLOWER := $(VENV)/flower.stamp
 MUTATION := $(VENV)/mutation.stamp
+DOCS := $(VENV)/docs.stamp
 # Packages to compare with are in an environment on top of the locked one, which they leave as it is.
 PEERS := $(VENV)/peers
 BENCH := $(VENV)/bench.stamp
@@ -33,7 +34,7 @@ PAPERS := $(VENV)/papers.stamp
 # Byte code is kept for the next run, and for the many processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo consortium dissolve test test-all test-rest mutate bench check lint types imports format wheel lock clean
+.PHONY: help demo consortium dissolve test test-all test-rest mutate bench docs check lint types imports format wheel lock clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -66,6 +67,9 @@ mutate: $(MUTATION) ## mutation testing of PACKAGE=core or PACKAGE=privacy (long
 
 bench: $(BENCH) ## times beside other packages, into benchmarks/results and docs/benchmarks.md (about 12 min; QUICK=1: 90 s)
 	@$(PEERS)/bin/python benchmarks/run.py $(if $(QUICK),--quick)
+
+docs: $(DOCS) ## the website in build/docs, with every warning an error (minutes); open build/docs/index.html
+	@$(BIN)/python docs/build.py
 
 check: lint types imports ## lint, types and imports
 
@@ -145,10 +149,16 @@ $(MUTATION): requirements/mutation.lock $(TOOLS)
 $(BENCH): requirements/bench.lock $(TOOLS)
 	@echo "Installing the packages to compare with into $(PEERS) (once; about a minute)"
 	@$(BIN)/python -m venv $(PEERS)
+	@# With byte code: processes of ray give up where imports take long.
 	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 		> $$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/locked.pth
-	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps --require-hashes \
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes \
 		-r requirements/bench.lock
+	@touch $@
+
+$(DOCS): requirements/docs.lock $(TOOLS)
+	@echo "Installing Sphinx and its extensions into $(VENV) (once; about half a minute)"
+	@$(INSTALL) --no-deps --require-hashes -r requirements/docs.lock
 	@touch $@
 
 $(TORCH): requirements/deep.txt $(TOOLS)

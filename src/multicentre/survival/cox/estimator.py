@@ -300,7 +300,7 @@ class FedCox(CoxResults):
         Returns
         -------
         dict of str to TestResult
-            Grambsch-Therneau tests [6]_ by column, and "global" for all columns.
+            Grambsch-Therneau tests (1994) by column, and "global" for all columns.
 
         Raises
         ------

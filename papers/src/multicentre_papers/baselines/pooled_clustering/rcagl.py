@@ -69,7 +69,7 @@ class RCAGL(PooledClusterer):
         C.
     affinity_ : array of shape (n, m)
         Target of C: mean affinity of the samples to the anchors, minus the part explained by the graphs D_v.
-    objective_ : array of shape (n_iter_,)
+    objective_ : array of shape (n_iter,)
         ``sum_v ||X_v - (C + D_v) A_v' / 2||^2 + penalty ||D_v||^2`` after each round. The update of C minimises it only
         approximately under the rank condition, so a round can raise it.
     n_iter_ : int
