@@ -1,4 +1,4 @@
-"""Times that can be compared: one thread, medians of several runs, and the facts of the machine beside them."""
+"""Times that can be compared: one thread, medians of several runs, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -9,16 +9,33 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("multicentre", "numpy", "scipy", "scikit-learn", "numba", "mofapy2", "pyttb", "tensorly")
+PACKAGES = (
+    "multicentre",
+    "numpy",
+    "scipy",
+    "numba",
+    "scikit-learn",
+    "scikit-survival",
+    "lifelines",
+    "statsmodels",
+    "xgboost",
+    "xgboost-cpu",
+    "mofapy2",
+    "pyttb",
+    "tensorly",
+    "flwr",
+    "ray",
+)
 PINNED = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def pin_threads() -> None:
-    """Start this script anew with one thread for linear algebra, unless it has been."""
+    """Start this script again with one thread for linear algebra, unless it has been."""
     if any(os.environ.get(name) != value for name, value in PINNED.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | PINNED)
 
@@ -34,7 +51,7 @@ def median_seconds(run: Callable[[], Any], n_runs: int) -> float:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return what a reader needs to judge the times."""
+    """Return the date, the machine and the versions; no names of hosts, and no paths."""
     versions = {}
     for package in PACKAGES:
         try:
@@ -42,8 +59,10 @@ def machine_facts() -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     return {
+        "date": datetime.now(UTC).date().isoformat(),
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "memory_gib": _memory_gib(),
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "threads": 1,
         "python": platform.python_version(),
@@ -75,3 +94,11 @@ def _processor() -> str:
         return platform.processor()
     names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
     return names[0] if names else platform.processor()
+
+
+def _memory_gib() -> int | None:
+    """Return the memory of the machine, or None on systems that do not tell."""
+    try:
+        return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30)
+    except (AttributeError, ValueError, OSError):
+        return None
