@@ -1,26 +1,25 @@
 """Splits and steps of boosted trees from sums of integers, in the arithmetic of xgboost's hist.
 
 Equations are those of T. Chen and C. Guestrin, "XGBoost", KDD 2016. Sums are in double precision and gains in single
-precision. Candidates are in the order of xgboost: by column; within a column first with missing values on the right and
+precision (`kernels/splits.py`). Candidates are in the order of xgboost: by column; within a column first with missing values on the right and
 increasing cuts, then with missing values on the left and decreasing cuts. Of equal gains the first is selected.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Sums = NDArray[np.int64]
 # Streams of random numbers of a tree: one for each kind of draw of columns.
 _BY_TREE, _BY_LEVEL, _BY_NODE = range(3)
 # Minimum gain of a split: the constant kRtEps of xgboost.
 LEAST_GAIN = np.float32(1e-6)
+# Bounds of steps without monotone constraints.
+_NO_BOUNDS = np.array([[-np.inf, np.inf]], dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,17 @@ class Penalty:
     curvature_unit: float
     monotone: tuple[int, ...] = ()
 
+    @property
+    def shape(self) -> tuple[np.float32, np.float32, np.float32, np.float32]:
+        """Penalties of a step, the minimum of a side and the largest step, in single precision."""
+        names = (self.reg_lambda, self.reg_alpha, self.min_child_weight, self.largest_step)
+        return np.float32(names[0]), np.float32(names[1]), np.float32(names[2]), np.float32(names[3])
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """Units of slopes and of curvatures."""
+        return self.slope_unit, self.curvature_unit
+
 
 @dataclass(frozen=True)
 class Splits:
@@ -81,14 +91,14 @@ class Splits:
 
 
 def newton_steps(sums: Sums, penalty: Penalty, bounds: Singles | None = None) -> Singles:
-    """Return the Newton step of each node (equation 5), shape (...,).
+    """Return the Newton step of each node (equation 5), shape (s,).
 
     Parameters
     ----------
-    sums : array of shape (..., 2 or 3)
+    sums : array of shape (s, 2 or 3)
         Slopes and curvatures in units.
     penalty : Penalty
-    bounds : array of shape (..., 2), optional
+    bounds : array of shape (s, 2), optional
         Lowest and highest step of each node, from splits above it on columns with a monotone constraint.
 
     Examples
@@ -96,35 +106,10 @@ def newton_steps(sums: Sums, penalty: Penalty, bounds: Singles | None = None) ->
     >>> newton_steps(np.array([[-6, 2]]), Penalty(1.0, 0.0, 0.0, 1.0, 0, 0.0, 0.5, 1.0)).tolist()
     [1.0]
     """
-    slope, curvature = _in_ones(sums, penalty)
-    able = (curvature > 0) & (curvature >= np.float32(penalty.min_child_weight))
-    below = curvature + np.float32(penalty.reg_lambda)
-    step = np.divide(-_shrunk(slope, penalty), below, out=np.zeros_like(slope), where=able & (below > 0))
-    if penalty.largest_step:
-        step = np.clip(step, -np.float32(penalty.largest_step), np.float32(penalty.largest_step))
-    single = step.astype(np.float32)
-    return single if bounds is None else np.clip(single, bounds[..., 0], bounds[..., 1])
+    from multicentre.boosting.kernels.splits import take_steps
 
-
-def score_nodes(sums: Sums, penalty: Penalty, bounds: Singles | None = None) -> Singles:
-    """Return twice the reduction of the objective by the step of each node (equation 6), shape (...,).
-
-    Examples
-    --------
-    >>> score_nodes(np.array([[-6, 2]]), Penalty(1.0, 0.0, 0.0, 1.0, 0, 0.0, 0.5, 1.0)).tolist()
-    [3.0]
-    """
-    slope, curvature = _in_ones(sums, penalty)
-    below = (curvature + np.float32(penalty.reg_lambda)).astype(np.float32)
-    able = (curvature > 0) & (below > 0)
-    if not penalty.largest_step and not penalty.monotone:
-        above = np.square(_shrunk(slope, penalty)).astype(np.float32)
-        return np.divide(above, below, out=np.zeros_like(below), where=able)
-    step, two = newton_steps(sums, penalty, bounds), np.float32(2.0)
-    single = slope.astype(np.float32)
-    curve = curvature.astype(np.float32) + np.float32(penalty.reg_lambda)
-    fall = -(two * single * step + curve * (step * step))
-    return np.where(able, fall, np.float32(0.0)).astype(np.float32)
+    steps: Singles = take_steps(sums, _NO_BOUNDS if bounds is None else bounds, penalty.shape, penalty.units)
+    return steps
 
 
 def find_splits(
@@ -156,34 +141,15 @@ def find_splits(
     >>> splits.column.tolist(), splits.cut.tolist(), splits.gain.tolist(), splits.left.tolist()
     ([0], [0], [4.0], [[-2, 2]])
     """
-    missing = sums[:, first[1:] - 1]
-    place, column, cut, missing_left = _candidates(tuple(first.tolist()), bool(missing.any()))
-    total = sums[:, first[0] : first[1]].sum(axis=1)
-    cumulated = np.concatenate([np.zeros_like(sums[:, :1]), np.cumsum(sums, axis=1)], axis=1)
-    left = cumulated[:, place] - cumulated[:, first[column]]
-    missing = missing[:, column]
-    if missing_left.any():
-        left += np.where(missing_left[None, :, None], missing, 0)
-    right = total[:, None] - left
-    of_sides = None if bounds is None else bounds[:, None]
-    gain = score_nodes(left, penalty, of_sides) + score_nodes(right, penalty, of_sides)
-    gain = gain - score_nodes(total, penalty, bounds)[:, None]
-    fewest = np.minimum(left[..., 1], right[..., 1]) * penalty.curvature_unit
-    able = (fewest >= np.float32(penalty.min_child_weight)) & (~missing_left | missing.any(axis=2))
-    if penalty.least_records:
-        able &= np.minimum(left[..., 2], right[..., 2]) >= penalty.least_records
-    if permitted is not None:
-        able &= permitted[:, column]
-    if penalty.monotone:
-        direction = np.array(penalty.monotone)[column]
-        rise = newton_steps(right, penalty, of_sides) - newton_steps(left, penalty, of_sides)
-        able &= rise * direction >= 0
-    gain = np.where(able & np.isfinite(gain), gain, np.float32(-np.inf)).astype(np.float32)
-    best, rows = gain.argmax(axis=1), np.arange(len(sums))
-    sides = left[rows, best], right[rows, best]
-    made = (gain[rows, best] > LEAST_GAIN) & (gain[rows, best] >= np.float32(penalty.gamma))
-    made &= (sides[0][:, 1] != 0) & (sides[1][:, 1] != 0)
-    return Splits(np.where(made, column[best], -1), cut[best], missing_left[best], gain[rows, best], *sides)
+    from multicentre.boosting.kernels.splits import scan_splits
+
+    rules = np.zeros((0, len(first) - 1), dtype=np.bool_) if permitted is None else permitted
+    limits, direction = _NO_BOUNDS if bounds is None else bounds, np.array(penalty.monotone, dtype=np.int64)
+    of_penalty = (penalty.shape, penalty.units, penalty.least_records)
+    splits, gain, left = scan_splits(sums, first, rules, limits, direction, *of_penalty)
+    right = sums[:, first[0] : first[1]].sum(axis=1) - left
+    made = (gain > LEAST_GAIN) & (gain >= np.float32(penalty.gamma)) & (left[:, 1] != 0) & (right[:, 1] != 0)
+    return Splits(np.where(made, splits[:, 0], -1), splits[:, 1], splits[:, 2] == 1, gain, left, right)
 
 
 @dataclass(frozen=True)
@@ -246,28 +212,3 @@ class Columns:
         n_drawn = max(1, int(share * len(columns)))
         rng = np.random.default_rng([self.seed, *stream])
         return np.sort(rng.choice(columns, n_drawn, replace=False))
-
-
-@functools.lru_cache(maxsize=8)
-def _candidates(first: tuple[int, ...], any_missing: bool) -> tuple[Sums, Sums, Sums, NDArray[np.bool_]]:
-    """Return end of the left side, column, cut and side of missing values of all splits, in the order of xgboost."""
-    parts = []
-    for column, (start, end) in enumerate(itertools.pairwise(first)):
-        cut = np.arange(end - start - 1)
-        if any_missing:
-            cut = np.concatenate([cut, cut[::-1] - 1])
-        is_left = np.arange(len(cut)) >= end - start - 1
-        parts.append(np.stack([start + cut + 1, np.full(len(cut), column), cut, is_left]))
-    place, columns, cuts, is_left = np.concatenate(parts, axis=1)
-    return place, columns, cuts, is_left.astype(np.bool_)
-
-
-def _in_ones(sums: Sums, penalty: Penalty) -> tuple[Floats, Floats]:
-    ones = sums[..., :2].astype(np.float64)
-    return ones[..., 0] * penalty.slope_unit, ones[..., 1] * penalty.curvature_unit
-
-
-def _shrunk(slope: Floats, penalty: Penalty) -> Floats:
-    if not penalty.reg_alpha:
-        return slope
-    return np.sign(slope) * np.maximum(np.abs(slope) - np.float32(penalty.reg_alpha), 0.0)

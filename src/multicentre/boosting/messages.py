@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -167,6 +168,7 @@ class Trees(Message):
     value: Floats = array("what a leaf adds to the margin", ("m",), dtype="f4")
 
     @classmethod
+    @cache
     def none(cls) -> Trees:
         """Return no trees."""
         i4, f4 = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
@@ -178,23 +180,28 @@ class Trees(Message):
         return {name: getattr(self, name) for name in ("roots", *NODES)}
 
     @property
+    def splits(self) -> tuple[Integers, Integers, Integers, Flags, Integers]:
+        """Roots, and of each node its column, cut, side of missing values and left child."""
+        return self.roots, self.column, self.cut, self.default_left, self.left
+
+    @property
     def trees(self) -> Trees:
         """Trees without other fields."""
         return Trees(**self.fields)
 
-    @property
+    @cached_property
     def left(self) -> Integers:
         """Left child of every node, -1 at a leaf."""
         return find_children(self.roots, self.column)
 
     def slice(self, start: int, stop: int | None = None) -> Trees:
         """Return the trees from `start` to before `stop`."""
-        roots = np.append(self.roots, len(self.column)).astype(np.int32)
-        stop = len(self.roots) if stop is None else min(stop, len(self.roots))
+        n_trees = len(self.roots)
+        stop = n_trees if stop is None else min(stop, n_trees)
         if start >= stop:
             return Trees.none()
-        nodes = slice(int(roots[start]), int(roots[stop]))
-        return Trees(roots[start:stop] - roots[start], *(getattr(self, name)[nodes] for name in NODES))
+        root, end = self.roots[start], self.roots[stop] if stop < n_trees else len(self.column)
+        return Trees(self.roots[start:stop] - root, *(getattr(self, name)[root:end] for name in NODES))
 
     def followed_by(self, other: Trees) -> Trees:
         """Return these trees and others after them."""
@@ -407,6 +414,8 @@ def check_cuts(cuts: Cuts, n_columns: int) -> None:
 
 def check_trees(request: Finished, n_bins: NDArray[np.int64], n_groups: int) -> None:
     """Raise MessageError unless the trees are whole rounds, one tree per margin, on these columns and bins."""
+    from multicentre.boosting.kernels.descent import check_splits
+
     if (
         not 0 <= request.since <= MOST_ROUNDS
         or len(request.roots) > MOST_ROUNDS * n_groups
@@ -415,16 +424,14 @@ def check_trees(request: Finished, n_bins: NDArray[np.int64], n_groups: int) -> 
         raise MessageError(
             f"trees must be complete rounds of {n_groups} trees; got {len(request.roots)} trees", where="Finished.since"
         )
-    inner = request.column >= 0
-    column = request.column[inner]
-    if (request.column < -1).any() or (column >= len(n_bins)).any():
+    problem = check_splits(request.column, request.cut, n_bins)
+    if problem == 1:
         raise MessageError(
             f"columns of splits must be from 0 to {len(n_bins) - 1}; got a column outside", where="Finished.column"
         )
-    cut = request.cut[inner]
-    if (cut < -1).any() or (cut >= n_bins[column]).any():
+    if problem == 2:
         raise MessageError("cuts of splits must be bins of their column; got a bin outside", where="Finished.cut")
-    find_children(request.roots, request.column)
+    request.left  # noqa: B018 - raises MessageError unless the nodes are trees
 
 
 def check_level(request: Level, n_bins: NDArray[np.int64], n_groups: int) -> None:
@@ -463,15 +470,8 @@ def is_grown_from(trees: Trees, before: Trees) -> bool:
     >>> is_grown_from(stump, leaf), is_grown_from(leaf, stump)
     (True, False)
     """
+    from multicentre.boosting.kernels.descent import are_extended
+
     if len(trees.roots) != len(before.roots):
         return False
-    pairs = ((trees.slice(k, k + 1), before.slice(k, k + 1)) for k in range(len(trees.roots)))
-    return all(_holds(tree, earlier) for tree, earlier in pairs)
-
-
-def _holds(tree: Trees, earlier: Trees) -> bool:
-    inner = np.flatnonzero(earlier.column >= 0)
-    if len(tree.column) < len(earlier.column):
-        return False
-    names = ("column", "cut", "default_left", "left")
-    return all(np.array_equal(getattr(tree, name)[inner], getattr(earlier, name)[inner]) for name in names)
+    return bool(are_extended(*before.splits, *trees.splits))

@@ -23,6 +23,8 @@ Sums = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 # Largest weight in units: integers up to 2**53 are exact in double precision.
 _LARGEST = 2.0**52
+# No draw: every record is summed.
+_EVERY = np.zeros(0, dtype=np.bool_)
 # Constants of the finaliser of SplitMix64, which spreads keys evenly.
 _GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
@@ -64,6 +66,8 @@ class Records:
         if start.subsample is not None:
             self._keys = record_keys(np.column_stack([X, y, self._weights, self._first_margins]))
         self._n_rounds = 0
+        # Leaf of every record in the growing trees; a record moves down as they grow.
+        self._places: Integers | None = None
         self._derivatives: Sums | None = None
         self._losses: Sums | None = None
 
@@ -74,38 +78,45 @@ class Records:
         if n_rounds == self._n_rounds:
             return
         if n_rounds < self._n_rounds:
-            self._margins[:], self._n_rounds = self._first_margins, 0
+            self._margins[:], self._n_rounds, self._places = self._first_margins, 0, None
         for number in range(self._n_rounds, n_rounds):
             new = trees.slice(number * n_groups, (number + 1) * n_groups)
-            leaves = self.find_leaves(new)
-            for group in range(n_groups):
-                self._margins[:, group] += new.value[leaves[group]]
+            places = self._descend(new, self._places)
+            for group, root in enumerate(new.roots):
+                self._margins[:, group] += new.value[places[group] + root]
+            self._places = None
         self._n_rounds, self._derivatives, self._losses = n_rounds, None, None
 
     def find_leaves(self, trees: messages.Trees) -> Integers:
-        """Return the leaf of every record in each tree, shape (t, n)."""
-        from multicentre.boosting.kernels import find_leaves
+        """Return the leaf of every record in each tree, counted from its root, shape (t, n)."""
+        return self._descend(trees, None)
 
-        nodes = (trees.roots, trees.column, trees.cut, trees.default_left, trees.left)
-        return find_leaves(self._binned, self._n_bins, *nodes)
+    def sum_by_bin(self, growing: messages.Trees, wanted: Integers, *, counted: bool) -> Sums:
+        """Return slopes, curvatures and, if requested, numbers of records by wanted leaf and cell, shape (s, q, z).
 
-    def sum_by_bin(self, growing: messages.Trees, wanted: Integers) -> Sums:
-        """Return slopes, curvatures and numbers of records by wanted leaf and cell, shape (s, q, 3).
-
-        With `subsample`, they are those of the records that the round draws.
+        With `subsample`, they are those of the records that the round draws. The trees are those of the last request
+        of this round, or have grown from them.
         """
-        from multicentre.boosting.kernels import sum_by_bin
+        from multicentre.boosting.kernels.histograms import sum_by_bin
 
+        start, drawn = self._start, _EVERY
+        if self._keys is not None:
+            drawn = draw_records(self._keys, int(start.seed or 0), self._n_rounds, float(start.subsample or 1.0))
         row = np.full(len(growing.column), -1, dtype=np.int32)
         row[wanted] = np.arange(len(wanted))
-        leaves, binned = self.find_leaves(growing), self._binned
-        if self._keys is not None:
-            start = self._start
-            drawn = draw_records(self._keys, int(start.seed or 0), self._n_rounds, float(start.subsample or 1.0))
-            leaves, binned = np.ascontiguousarray(leaves[:, drawn]), binned[drawn]
-            derivatives = np.ascontiguousarray(self._derive()[:, drawn])
-            return sum_by_bin(binned, leaves, row, derivatives, self._first, len(wanted))
-        return sum_by_bin(binned, leaves, row, self._derive(), self._first, len(wanted))
+        self._places = self._descend(growing, self._places)
+        of_leaves = (growing.roots, self._places, row)
+        n_sums = 3 if counted else 2
+        return sum_by_bin(self._binned, *of_leaves, self._derive(), self._first, len(wanted), n_sums, drawn)
+
+    def _descend(self, trees: messages.Trees, places: Integers | None) -> Integers:
+        """Return the leaf of every record in each tree; `places` are nodes above them, by default the roots."""
+        from multicentre.boosting.kernels.descent import descend
+
+        if places is None:
+            places = np.zeros((len(trees.roots), len(self._y)), dtype=np.int32)
+        descend(places, self._binned, self._n_bins, *trees.splits)
+        return places
 
     def count_ranks(self, borders: Singles) -> Sums:
         """Return records of two classes, or their weight, by cell of the margin, shape (2, b + 1)."""
@@ -127,7 +138,7 @@ class Records:
     @property
     def losses(self) -> Sums:
         """Weighted sum of the losses, and number of records or their weight, shape (2,)."""
-        from multicentre.boosting.kernels import find_losses
+        from multicentre.boosting.kernels.derivatives import find_losses
 
         if self._losses is None:
             start, units = self._start, 2.0**-self._start.loss_exponent
@@ -138,7 +149,7 @@ class Records:
 
     def _derive(self) -> Sums:
         """Return slopes and curvatures in whole units, shape (k, n, 2)."""
-        from multicentre.boosting.kernels import derive
+        from multicentre.boosting.kernels.derivatives import derive
 
         if self._derivatives is None:
             start = self._start

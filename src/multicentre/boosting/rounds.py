@@ -109,21 +109,28 @@ class Tree:
         below, above = (low, middle), (middle, high)
         return [below, above] if direction > 0 else [above, below]
 
+    @property
+    def splits(self) -> messages.Trees:
+        """Tree without values of its leaves."""
+        column = np.array(self.column, dtype=np.int32)
+        sides, none = np.array(self.default_left, dtype=np.uint8), np.zeros(len(column), dtype=np.float32)
+        return messages.Trees(np.zeros(1, dtype=np.int32), column, np.array(self.cut, dtype=np.int32), sides, none)
+
     def grown(self, learning_rate: float, penalty: Penalty) -> messages.Grown:
         """Return the tree with the values of its leaves."""
         sums = np.stack([each[:2] for each in self.sums])
         step = newton_steps(sums, penalty, np.array(self.bounds, dtype=np.float32) if penalty.monotone else None)
-        column = np.array(self.column, dtype=np.int32)
-        value = np.where(column < 0, step * np.float32(learning_rate), np.float32(0.0)).astype(np.float32)
+        trees = self.splits
+        value = np.where(trees.column < 0, step * np.float32(learning_rate), np.float32(0.0)).astype(np.float32)
         return messages.Grown(
-            np.zeros(1, dtype=np.int32),
-            column,
-            np.array(self.cut, dtype=np.int32),
-            np.array(self.default_left, dtype=np.uint8),
+            trees.roots,
+            trees.column,
+            trees.cut,
+            trees.default_left,
             value,
             np.array(self.gain, dtype=np.float32),
             (sums[:, 1] * penalty.curvature_unit).astype(np.float32),
-            np.where(column < 0, value, step).astype(np.float32),
+            np.where(trees.column < 0, value, step).astype(np.float32),
         )
 
 
@@ -205,7 +212,7 @@ class Growth:
         offsets = []
         for tree in self._trees:
             offsets.append(len(growing.column))
-            growing = growing.followed_by(tree.grown(0.0, self._plan.penalty).trees)
+            growing = growing.followed_by(tree.splits)
         since = finished_before(grown, n_groups, self._n_initial)
         leaves = [offsets[tree] + node for tree, node in wanted]
         counted = bool(self._plan.penalty.least_records)

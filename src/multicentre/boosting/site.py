@@ -194,11 +194,8 @@ class BoostingSite(FillingPart, CountingPart):
         records = self._caught_up(request.since, request.slice(0, n_finished))
         growing = request.slice(n_finished)
         self._check_growth(len(self.memory.roots) // n_groups, growing)
-        sums = records.sum_by_bin(growing, request.wanted - request.roots[n_finished])
-        requested = sums if request.counted else np.ascontiguousarray(sums[..., :2])
-        return messages.Histograms(
-            _in_range(requested), _in_range(records.losses), patients=self._behind_rounds(records)
-        )
+        sums = records.sum_by_bin(growing, request.wanted - request.roots[n_finished], counted=request.counted)
+        return messages.Histograms(_in_range(sums), _in_range(records.losses), patients=self._behind_rounds(records))
 
     @step(releases=messages.Losses, when="every round", summed=True)
     def sum_losses(self, request: messages.Finished) -> messages.Losses:
@@ -244,7 +241,8 @@ class BoostingSite(FillingPart, CountingPart):
         memory = self.memory
         n_stored, start = len(memory.roots), since * len(memory.base)
         n_again = min(n_stored - start, len(news.roots))
-        if n_again < 0 or not _are_equal(memory.slice(start, start + n_again), news.slice(0, n_again)):
+        same = n_again == 0 or _are_equal(memory.slice(start, start + n_again), news.slice(0, n_again))
+        if n_again < 0 or not same:
             raise ConfigurationError(
                 "trees must continue those of the site; got a sequence with skipped or changed trees",
                 where="Finished",
@@ -394,7 +392,8 @@ def in_units(values: NDArray[np.float64], exponent: int) -> NDArray[np.float64]:
 
 def _in_range(sums: Sums) -> Sums:
     """Return sums clipped to the declared bound, so that no record can make a site refuse."""
-    return np.clip(sums, -int(messages.LARGEST_SUM), int(messages.LARGEST_SUM))
+    largest = int(messages.LARGEST_SUM)
+    return np.clip(sums, -largest, largest) if sums.max() > largest or sums.min() < -largest else sums
 
 
 def _are_equal(one: messages.Trees, other: messages.Trees) -> bool:

@@ -121,7 +121,7 @@ def find_children(roots: Integers, column: Integers) -> Integers:
     >>> find_children(np.array([0, 3], dtype=np.int32), np.array([5, -1, -1, -1], dtype=np.int32)).tolist()
     [1, -1, -1, -1]
     """
-    from multicentre.boosting.kernels import place_children
+    from multicentre.boosting.kernels.descent import place_children
 
     if len(column) > MOST_NODES:
         raise MessageError(f"trees must have at most {MOST_NODES} nodes; got {len(column)}", where="roots")
@@ -276,7 +276,7 @@ class Ensemble(Message):
         DataError
             The number of columns differs, a value is beyond single precision, or first margins are missing.
         """
-        from multicentre.boosting.kernels import add_trees
+        from multicentre.boosting.kernels.descent import add_trees
 
         rows, n_groups = self._checked_rows(X), len(self.base)
         if base_margin is None and self.margins:
@@ -313,7 +313,7 @@ class Ensemble(Message):
 
     def find_nodes(self, X: object) -> Integers:
         """Return the number of each record's leaf among the nodes of each tree, shape (n, t), as in xgboost."""
-        from multicentre.boosting.kernels import find_nodes
+        from multicentre.boosting.kernels.descent import find_nodes
 
         nodes = (self.column, self.threshold, self.default_left, find_children(self.roots, self.column))
         return find_nodes(self._checked_rows(X), self.roots, *nodes)

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from multicentre.boosting.maths import Penalty, find_splits, newton_steps, score_nodes
+from multicentre.boosting.maths import Penalty, find_splits, newton_steps
+from support import boosted_splits
 
 PLAIN = Penalty(1.0, 0.0, 0.0, 1.0, 0, 0.0, 1.0, 1.0)
 FIRST = np.array([0, 4, 7])
@@ -78,7 +79,35 @@ def test_a_split_that_gains_too_little_is_not_made(gamma, made):
 def test_a_node_without_curvature_takes_no_step_and_gains_nothing():
     none = np.array([[5, 0]])
     free = Penalty(0.0, 0.0, 0.0, 0.0, 0, 0.0, 1.0, 1.0)
-    assert newton_steps(none, free).tolist() == score_nodes(none, free).tolist() == [0.0]
+    assert newton_steps(none, free).tolist() == [0.0]
+    splits = find_splits(np.array([[[5, 0], [-5, 0], [0, 0]]]), np.array([0, 3]), free)
+    assert (splits.column[0], splits.gain[0]) == (-1, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_compiled_search_equals_plain_numpy_bit_for_bit(seed):
+    rng = np.random.default_rng(seed)
+    n_bins, n_sums, n_nodes = rng.integers(1, 9, rng.integers(1, 6)), 2 + seed % 2, int(rng.integers(1, 5))
+    first, scale = np.append(0, np.cumsum(n_bins + 1)), 10 ** int(rng.integers(0, 10))
+    sums = np.zeros((n_nodes, first[-1], n_sums), dtype=np.int64)
+    for node, _ in np.ndindex(n_nodes, int(rng.integers(2, 60))):
+        record = [int(rng.integers(-scale, scale + 1)), int(rng.integers(0, scale + 1)), 1][:n_sums]
+        for column, size in enumerate(n_bins):
+            sums[node, first[column] + rng.integers(0, size + seed % 3 % 2)] += record
+    monotone = tuple(rng.integers(-1, 2, len(n_bins)).tolist()) if seed % 5 == 0 else ()
+    bounds = np.sort(rng.normal(size=(n_nodes, 2)), axis=1).astype(np.float32) if monotone else None
+    permitted = rng.random((n_nodes, len(n_bins))) < 0.6 if seed % 7 == 0 else None
+    free, small = float(rng.choice([0.0, 0.3, 1.0])), float(rng.choice([0.0, 0.01 * scale]))
+    penalty = Penalty(free, 1.0 - free, 0.0, small, 5 * (seed % 2), 0.7 * (seed % 4 == 0), 0.5, 0.125, monotone)
+    with np.errstate(over="ignore"):
+        expected = boosted_splits.find_splits(sums, first, penalty, permitted=permitted, bounds=bounds)
+    splits = find_splits(sums, first, penalty, permitted=permitted, bounds=bounds)
+    made = expected.column >= 0
+    assert splits.gain.tobytes() == expected.gain.tobytes() and ((splits.column >= 0) == made).all()
+    for name in ("column", "cut", "default_left", "left", "right"):
+        assert (getattr(splits, name)[made] == getattr(expected, name)[made]).all(), name
+    steps = newton_steps(sums[:, 0].copy(), penalty, bounds)
+    assert steps.tobytes() == boosted_splits.newton_steps(sums[:, 0], penalty, bounds).tobytes()
 
 
 def test_the_penalty_of_magnitude_and_the_largest_step():

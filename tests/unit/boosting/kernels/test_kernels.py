@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, gammaln, softmax
 
-from multicentre.boosting.kernels import (
+from multicentre.boosting.kernels.derivatives import (
     GAMMA,
     LOGISTIC,
     POISSON,
@@ -14,11 +14,10 @@ from multicentre.boosting.kernels import (
     SQUARED,
     TWEEDIE,
     derive,
-    find_leaves,
     find_losses,
-    place_children,
-    sum_by_bin,
 )
+from multicentre.boosting.kernels.descent import descend, place_children
+from multicentre.boosting.kernels.histograms import sum_by_bin
 
 UNITS = 2.0**30
 rng = np.random.default_rng(0)
@@ -130,20 +129,26 @@ def test_missing_values_follow_the_default_and_all_others_the_cut():
     column, left = i4(0, -1, -1), i4(1, -1, -1)
     for cut, default, expected in [(1, 1, [1, 1, 2, 1]), (-1, 1, [2, 2, 2, 1]), (2, 0, [1, 1, 1, 2])]:
         sides = np.array([default, 0, 0], dtype=np.uint8)
-        found = find_leaves(bins, np.array([3]), i4(0), column, i4(cut, 0, 0), sides, left)
-        assert found[0].tolist() == expected
+        places = np.zeros((1, 4), dtype=np.int32)
+        descend(places, bins, np.array([3]), i4(0), column, i4(cut, 0, 0), sides, left)
+        assert places[0].tolist() == expected
 
 
 def test_sums_by_bin_are_those_of_numpy():
     n_bins, first = np.array([4, 2]), np.array([0, 5, 8])
     binned = np.column_stack([rng.integers(0, n + 1, 300) for n in n_bins]).astype(np.uint16)
-    leaves = rng.integers(0, 4, (2, 300)).astype(np.int32)
+    places = rng.integers(0, 2, (2, 300)).astype(np.int32)
+    leaves, drawn = places + i4(0, 2)[:, None], rng.random(300) < 0.5
     row, derivatives = i4(-1, 1, 0, -1), rng.integers(-9, 9, (2, 300, 2))
-    found = sum_by_bin(binned, leaves, row, derivatives, first, 2)
-    for leaf, place in ((1, 1), (2, 0)):
-        for column, cell in ((0, 4), (1, 0), (0, 2)):
-            here = (leaves == leaf) & (binned[:, column] == cell)[None]
-            assert found[place, first[column] + cell].tolist() == [*derivatives[here].sum(axis=0).tolist(), here.sum()]
+    for chosen in (drawn, np.zeros(0, dtype=np.bool_)):
+        sums = sum_by_bin(binned, i4(0, 2), places, row, derivatives, first, 2, 3, chosen)
+        for leaf, place in ((1, 1), (2, 0)):
+            for column, cell in ((0, 4), (1, 0), (0, 2)):
+                here = (leaves == leaf) & (binned[:, column] == cell)[None] & (chosen if len(chosen) else True)
+                expected = [*derivatives[here].sum(axis=0).tolist(), here.sum()]
+                assert sums[place, first[column] + cell].tolist() == expected
+        without = sum_by_bin(binned, i4(0, 2), places, row, derivatives, first, 2, 2, chosen)
+        assert (without == sums[..., :2]).all()
 
 
 def test_gradients_of_positive_numbers():
