@@ -1,6 +1,7 @@
 """The example consortium does what the README says, and leaves nothing behind."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ from support.processes import addresses_listened_on, command_line, processes_of
 from support.proxies import NGINX, needs_nginx
 from support.waiting import GENEROUS_S
 
-SCRIPT = Path(__file__).parents[3] / "examples" / "consortium" / "consortium.py"
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "examples" / "consortium" / "consortium.py"
+TUTORIAL = ROOT / "docs" / "tutorials" / "first-study.md"
 pytestmark = pytest.mark.slow
 
 
@@ -30,6 +33,26 @@ def run(command, folder, proxy="none"):
     environment = {**os.environ, "PATH": path_of(proxy)}
     limit_s = 3 * GENEROUS_S  # up runs a dozen commands, one after the other
     return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)
+
+
+def follow_the_tutorial(folder):
+    """Run the tutorial's commands over the running consortium, and compare the answer with the page's."""
+    page = TUTORIAL.read_text(encoding="utf-8")
+    (commands,) = [block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "site approve" in block]
+    (sentence,) = re.findall(r"^Hazard ratio of arm=new.*$", page, re.MULTILINE)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{path_of('none')}"}
+    ended = subprocess.run(
+        ["bash", "-e", "-c", commands],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=3 * GENEROUS_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert sentence in ended.stdout
+    assert "REFUSED" not in ended.stdout
 
 
 @pytest.mark.parametrize("proxy", ["none", pytest.param("nginx", marks=needs_nginx)])
@@ -49,6 +72,8 @@ def test_it_starts_runs_the_study_and_stops_with_one_command_each(tmp_path, prox
         assert Path(report.removeprefix("Report: ")).is_file()
         assert end.endswith(f"down --folder {folder}")
         assert (folder / "runs" / "hospitals").is_dir()
+        if proxy == "none":
+            follow_the_tutorial(folder)
     finally:
         down = run("down", folder)
     assert down.returncode == 0
