@@ -6,7 +6,6 @@ import functools
 import sys
 import tempfile
 import traceback
-import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,13 +14,12 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
+from multicentre.core.printable import harmless
 from multicentre.errors import MulticentreError
 
 P = ParamSpec("P")
 # Exit codes: EX_SOFTWARE of sysexits.h, and 128 plus the number of SIGINT as in shells.
 BUG, INTERRUPTED = 70, 130
-# Unicode categories that can move the cursor or change the text direction.
-_MOVING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 
@@ -41,18 +39,6 @@ def show_json(value: Any) -> None:
 def notify(text: str) -> None:
     """Print a message for the user on standard error."""
     typer.echo(harmless(text), err=True)
-
-
-def harmless(text: str) -> str:
-    """Replace characters that move a terminal's cursor or change the text direction by blanks.
-
-    Parts of printed texts come from other parties and could otherwise forge output.
-
-    >>> harmless("approved" + chr(27) + "[2K")
-    'approved [2K'
-    """
-    moving = {letter for letter in set(text) if unicodedata.category(letter) in _MOVING and letter not in "\n\t"}
-    return "".join(" " if letter in moving else letter for letter in text) if moving else text
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,13 +18,10 @@ if TYPE_CHECKING:
     from multicentre.deployment.coordinator_folder import Consortium
     from multicentre.privacy.ledger import Entry
     from multicentre.privacy.ledger_comparison import Difference
-    from multicentre.privacy.ledger_heads import Head
 
 app = typer.Typer(
     help="Read the ledgers of a site: its releases and refusals.", no_args_is_help=True, rich_markup_mode=None
 )
-
-_FINGERPRINT = 19  # four of its ten groups; the ledger contains all of them
 
 Where = Annotated[Path, typer.Argument(metavar="RUN|LEDGER.jsonl", help="Run folder, or ledger of one site.")]
 Several = Annotated[
@@ -69,12 +65,10 @@ def verify(
 
     Every entry must be signed by the site. Changed, removed, inserted or cut-off entries are detected.
     """
-    from multicentre.cli.ledger_verification import Evidence, verify_all
+    from multicentre.deployment.ledger_verification import Evidence, verify_ledgers
 
-    heads_of_run, ledgers = _heads_of_run(where), _ledgers(where, site)
-    evidence = Evidence.of(where, key or (), witness or ())
-    _check_present({**heads_of_run, **evidence.ends}, ledgers, where, site)
-    verified = verify_all(ledgers, heads_of_run, evidence)
+    ledgers, evidence = _ledgers(where, site), Evidence.of(where, key or (), witness or ())
+    verified = verify_ledgers(where, ledgers, evidence, site)
     elsewhere = {} if verified else evidence.recorded
     if as_json:
         content = {name: one.to_dict() for name, one in verified.items()}
@@ -163,18 +157,6 @@ def repair(
         show(f"{path}: {head.entries} entries, ends with {head.hash}")
 
 
-def _check_present(heads: Mapping[str, Head], ledgers: dict[str, Path], where: Path, site: str | None) -> None:
-    from multicentre.errors import IntegrityError
-
-    missing = [name for name in heads if name not in ledgers and site in (None, name)]
-    if missing:
-        raise IntegrityError(
-            "every ledger that the run recorded must be present; these are missing",
-            where=f"{where}, {', '.join(missing)}",
-            hint="Restore them from a copy.",
-        )
-
-
 def _ledgers_of_several(where: list[str]) -> dict[str, Path]:
     """Return the ledgers of several paths by site; a path can be a run folder, a file, or NAME=FILE."""
     from multicentre.errors import ConfigurationError
@@ -237,77 +219,13 @@ def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
     return {site: ledgers[site]}
 
 
-def _heads_of_run(where: Path) -> dict[str, Head]:
-    """Return the ends of the ledgers at the end of a run."""
-    from multicentre.privacy.ledger_heads import Head
-    from multicentre.studies.run_folder import RunFolder
-
-    if not (where / "disclosure.json").is_file():
-        return {}
-    folder = RunFolder.open(where)
-    if folder.metadata["status"] == "running":
-        return {}
-    return {name: Head(**head) for name, head in folder.read("disclosure.json")["ledgers"].items()}
-
-
 def _table(entries: list[Entry]) -> str:
+    from multicentre.privacy.ledger_text import COLUMNS, REQUESTER, describe_entry
+
     signed = any("requested_by" in entry for entry in entries)  # runs in one process have no requesting person
-    columns = ["entry", "time", "method", "step", "what", "numbers", "records", "patients", "left as"]
-    rows = [[*columns, "asked by"] if signed else columns]
-    for entry in entries:
-        fields = entry.get("fields", [])
-        rows.append(
-            [
-                str(entry["entry"]),
-                entry.get("time", "-"),
-                entry.get("method", "-"),
-                entry.get("step", "-"),
-                _contents(entry),
-                str(sum(_size(field) for field in fields)),
-                _fewest(fields, "records"),
-                _fewest(fields, "patients"),
-                _left_as(entry),
-                *([_requested_by(entry)] if signed else []),
-            ]
-        )
-    return align(rows)
-
-
-def _requested_by(entry: Entry) -> str:
-    """Return name and short fingerprint of the person who asked."""
-    requester = entry.get("requested_by")
-    if requester is None:
-        return "-"
-    return f"{requester['name']}, {(requester['fingerprint'] or 'not signed')[:_FINGERPRINT]}"
-
-
-def _left_as(entry: Entry) -> str:
-    noised = f", epsilon {entry['epsilon']:.3g}" if entry.get("rho") and entry.get("epsilon") is not None else ""
-    return f"{entry.get('protection', '-')}{noised}"
-
-
-def _contents(entry: Entry) -> str:
-    if entry.get("event") == "refusal":
-        return f"REFUSED: {entry.get('reason', '-')}"
-    if entry.get("event") == "failure":
-        return f"FAILED: {entry.get('reason', '-')}"
-    if entry.get("event") != "release":
-        return str(entry.get("event", "-"))
-    names = dict.fromkeys(str(field.get("field", "-")).partition("[")[0] for field in entry.get("fields", []))
-    return ", ".join(names) or "acknowledgement"
-
-
-def _size(field: dict[str, Any]) -> int:
-    size = 1
-    for side in field.get("shape", []):
-        size *= side
-    return size
-
-
-def _fewest(fields: list[dict[str, Any]], counted: str) -> str:
-    """Return the smallest number of records or patients behind a field; "-" without numbers."""
-    behind = [field[counted] for field in fields if field.get(counted)]
-    return str(min(behind)) if behind else "-"
+    columns = [*COLUMNS, REQUESTER] if signed else list(COLUMNS)
+    texts = [describe_entry(entry) for entry in entries]
+    return align([columns, *([text[column] for column in columns] for text in texts)])
 
 
 COMPARE = "Compare these by telephone with what the sites' commands print (site approve; authority: site check):"

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from multicentre.cli.console import align, harmless
+from multicentre.cli.console import align
+from multicentre.core.printable import harmless
 from multicentre.privacy.guarantee import rounded_up
 from multicentre.studies.run_state import Event, Loop, RunState
 

@@ -97,6 +97,7 @@ def approve(
     The command shows each item and asks for confirmation. Only this command approves.
     """
     from multicentre.deployment import approvals
+    from multicentre.deployment.proposal_review import review
     from multicentre.deployment.proposals import recognise
     from multicentre.deployment.site_folder import read_site
     from multicentre.deployment.site_service import card_of
@@ -113,7 +114,7 @@ def approve(
         proposals = [*analyst_cards, *(recognise(one) for one in items)]
         chosen = {proposal.fingerprint: proposal.name for proposal in analyst_cards}
         for proposal in proposals:
-            notify(_describe_proposal(site, proposal, current, chosen))
+            notify(str(review(site, proposal, current, chosen)))
         if not yes:
             _ask()
         for proposal in proposals:
@@ -248,48 +249,6 @@ def _check_analysts(analyst_cards: list[Proposal]) -> None:
             where="site approve",
             hint="Name a file NAME.analyst.toml.",
         )
-
-
-def _describe_proposal(site: Site, proposal: Proposal, approvals: Approvals, chosen: dict[str, str]) -> str:
-    lines = [f"{proposal.kind} {proposal.name}".rstrip(), f"  fingerprint {proposal.fingerprint}"]
-    if proposal.kind == "study":
-        lines += [f"  {_permitted_analysts(approvals, chosen)}"]
-    if proposal.kind == "study":
-        from multicentre.deployment.site_check import card_at
-        from multicentre.deployment.site_service import study_at_site
-
-        study = proposal.study()
-        lines += [f"  reads {key} from {path}" for key, path in study_at_site(site, study).sites[site.name].items()]
-        lines += ["", str(card_at(site, study)), ""]
-    if proposal.kind == "roster":
-        lines += _roster_lines(proposal, approvals)
-    return "\n".join(lines)
-
-
-def _permitted_analysts(approvals: Approvals, chosen: dict[str, str]) -> str:
-    """Return a line that names the persons who may run a study once it is approved."""
-    if chosen:
-        names = ", ".join(f"{name} ({fingerprint})" for fingerprint, name in chosen.items())
-        return f"run by these analysts only: {names}"
-    if approvals.analysts:
-        names = ", ".join(f"{name} ({fingerprint})" for fingerprint, name in approvals.analysts.items())
-        return f"run by every approved analyst: {names}"
-    if approvals.signed_only:
-        return "run by nobody: runs require a signature, and no analyst is approved at this site any more"
-    return "run by everyone whom the coordinator admits: no analyst is approved, and requests need no signature"
-
-
-def _roster_lines(proposal: Proposal, approvals: Approvals) -> list[str]:
-    roster, before = proposal.roster(), approvals.roster()
-    removed_cards = {} if before is None else {card.name: card.fingerprint for card in before.cards}
-    lines = []
-    for card in roster.cards:
-        previous = removed_cards.pop(card.name, None)
-        note = (
-            "" if before is None or previous == card.fingerprint else "  NEW" if previous is None else "  KEYS CHANGED"
-        )
-        lines.append(f"  {card.name}  {card.fingerprint}{note}")
-    return [*lines, *(f"  {name}  REMOVED" for name in removed_cards)]
 
 
 def _show_approvals(approvals: Approvals, as_json: bool) -> None:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from multicentre.deployment.site_cards import read_card
 from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.ledger import read_ledger, verify_ledger
 from multicentre.privacy.ledger_heads import Head, read_statement
 from multicentre.privacy.ledger_witnesses import HEADS, check_against, confirmed_in, peers_file
 from multicentre.privacy.run_ledgers import KEYS, read_keys
+from multicentre.studies.run_folder import RunFolder
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 
@@ -144,6 +146,47 @@ def verify_all(
     return verified
 
 
+def verify_ledgers(
+    where: Path, ledgers: Mapping[str, Path], evidence: Evidence, site: str | None = None
+) -> dict[str, VerifiedLedger]:
+    """Verify ledgers, by site, and check that no ledger is missing that the run recorded.
+
+    Parameters
+    ----------
+    where : Path
+        Run folder, or the ledger itself.
+    ledgers : mapping of str to Path
+    evidence : Evidence
+    site : str, optional
+        Site whose ledger is verified; all of them by default.
+
+    Raises
+    ------
+    IntegrityError
+        A ledger is missing, was changed, shortened or rewritten, or belongs to another site.
+    """
+    heads_of_run = _heads_of_run(where)
+    expected = {**heads_of_run, **evidence.ends}
+    missing = [name for name in expected if name not in ledgers and site in (None, name)]
+    if missing:
+        raise IntegrityError(
+            "every ledger that the run recorded must be present; these are missing",
+            where=f"{where}, {', '.join(missing)}",
+            hint="Restore them from a copy.",
+        )
+    return verify_all(ledgers, heads_of_run, evidence)
+
+
+def _heads_of_run(where: Path) -> dict[str, Head]:
+    """Return the ends of the ledgers at the end of a run."""
+    if not (where / "disclosure.json").is_file():
+        return {}
+    folder = RunFolder.open(where)
+    if folder.metadata["status"] == "running":
+        return {}
+    return {name: Head(**head) for name, head in folder.read("disclosure.json")["ledgers"].items()}
+
+
 def key_of(text: str) -> str:
     """Return the public identity given as 64 digits or in a site's card.
 
@@ -158,8 +201,6 @@ def key_of(text: str) -> str:
         raise ConfigurationError(
             "a key must be 64 hexadecimal digits or a site's card", where=text, hint="Name a file NAME.site.toml."
         )
-    from multicentre.deployment.site_cards import read_card
-
     return read_card(Path(text)).identity
 
 

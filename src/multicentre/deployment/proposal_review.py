@@ -1,0 +1,122 @@
+"""Review of a proposal: everything that a steward sees before approving it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from multicentre.deployment.approvals import Approvals
+from multicentre.deployment.proposals import Proposal
+from multicentre.deployment.site_check import card_at
+from multicentre.deployment.site_folder import Site
+from multicentre.deployment.site_service import study_at_site
+from multicentre.privacy.card import DisclosureCard
+
+
+@dataclass(frozen=True)
+class RosterChange:
+    """Site of a proposed roster, compared with the pinned one.
+
+    Parameters
+    ----------
+    name, fingerprint : str
+        The fingerprint is empty for a removed site.
+    change : {"", "NEW", "KEYS CHANGED", "REMOVED"}
+    """
+
+    name: str
+    fingerprint: str
+    change: Literal["", "NEW", "KEYS CHANGED", "REMOVED"]
+
+
+@dataclass(frozen=True)
+class Review:
+    """Content of a proposal at a site.
+
+    Parameters
+    ----------
+    proposal : Proposal
+    permitted : str
+        Persons who may run a study once it is approved; empty for other proposals.
+    files : mapping of str to Path
+        Files of this site that a study reads.
+    card : DisclosureCard, optional
+        Disclosure card of a study under the policy of this site.
+    sites : tuple of RosterChange
+        Sites of a roster.
+    """
+
+    proposal: Proposal
+    permitted: str
+    files: Mapping[str, Path]
+    card: DisclosureCard | None
+    sites: tuple[RosterChange, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the whole review, by which an approval is bound to what was displayed."""
+        return hashlib.sha256(str(self).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        proposal = self.proposal
+        lines = [f"{proposal.kind} {proposal.name}".rstrip(), f"  fingerprint {proposal.fingerprint}"]
+        if self.card is not None:
+            lines += [f"  {self.permitted}", *(f"  reads {key} from {path}" for key, path in self.files.items())]
+            lines += ["", str(self.card), ""]
+        for site in self.sites:
+            lines.append("  ".join(["", *filter(None, (site.name, site.fingerprint, site.change))]))
+        return "\n".join(lines)
+
+
+def review(site: Site, proposal: Proposal, approvals: Approvals, chosen: Mapping[str, str]) -> Review:
+    """Return the review of a proposal.
+
+    Parameters
+    ----------
+    site : Site
+    proposal : Proposal
+    approvals : Approvals
+        Current approvals.
+    chosen : mapping of str to str
+        Names of the only analysts who may run a study, by fingerprint; empty for every approved analyst.
+
+    Raises
+    ------
+    ConfigurationError
+        The study does not name this site.
+    """
+    if proposal.kind == "study":
+        study = proposal.study()
+        files = study_at_site(site, study).sites[site.name]
+        return Review(proposal, _permitted_analysts(approvals, chosen), files, card_at(site, study), ())
+    changes = _roster_changes(proposal, approvals) if proposal.kind == "roster" else ()
+    return Review(proposal, "", {}, None, changes)
+
+
+def _permitted_analysts(approvals: Approvals, chosen: Mapping[str, str]) -> str:
+    """Return a line that names the persons who may run a study once it is approved."""
+    if chosen:
+        names = ", ".join(f"{name} ({fingerprint})" for fingerprint, name in chosen.items())
+        return f"run by these analysts only: {names}"
+    if approvals.analysts:
+        names = ", ".join(f"{name} ({fingerprint})" for fingerprint, name in approvals.analysts.items())
+        return f"run by every approved analyst: {names}"
+    if approvals.signed_only:
+        return "run by nobody: runs require a signature, and no analyst is approved at this site any more"
+    return "run by everyone whom the coordinator admits: no analyst is approved, and requests need no signature"
+
+
+def _roster_changes(proposal: Proposal, approvals: Approvals) -> tuple[RosterChange, ...]:
+    roster, before = proposal.roster(), approvals.roster()
+    removed_cards = {} if before is None else {card.name: card.fingerprint for card in before.cards}
+    changes = []
+    for card in roster.cards:
+        previous = removed_cards.pop(card.name, None)
+        is_same = before is None or previous == card.fingerprint
+        changes.append(
+            RosterChange(card.name, card.fingerprint, "" if is_same else "KEYS CHANGED" if previous else "NEW")
+        )
+    return (*changes, *(RosterChange(name, "", "REMOVED") for name in removed_cards))
