@@ -231,6 +231,14 @@ class Engine(Protocol):
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Carry each call to its site and return each site's outcome."""
 
+    def exchange_together(
+        self, batch: Sequence[Mapping[str, Call]], time_limit_s: float | None
+    ) -> list[dict[str, Outcome]]:
+        """Carry the calls of several exchanges in one request per site, and return the outcomes of each.
+
+        A site carries out its calls in the order of the batch, and the time limit is that of each call.
+        """
+
     def run_command(self, command: StateCommand, sites: tuple[str, ...]) -> None:
         """Run a command at `sites`."""
 

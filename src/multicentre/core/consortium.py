@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+from multicentre.core import side_by_side
 from multicentre.core.calls import Engine, Protection, Selection
 from multicentre.core.noise_plan import Plan
 from multicentre.core.rounds import Listener
@@ -237,6 +238,18 @@ class Consortium:
         gone = self.lost | set(leaving) if lost else self.lost
         return replace(self, sites=remaining, left_out={**self.left_out, **leaving}, lost=gone)
 
+    def branches(self, n_branches: int) -> list[Self]:
+        """Return copies of the consortium for fits side by side.
+
+        The names of a branch's fits depend only on its number, and its traffic is also counted by itself.
+        """
+        names = [f"{self.name}.{next(self.openings)}" for _ in range(n_branches)]
+        return [replace(self, name=name, openings=itertools.count(1), traffic=self.traffic.branch()) for name in names]
+
+    def as_part_of(self, branch: Consortium) -> Self:
+        """Return the same sites and records for fits that are part of a branch."""
+        return replace(self, name=branch.name, openings=branch.openings, traffic=branch.traffic)
+
     def unmasked(self) -> Self:
         """Return the same consortium with unmasked sums, for a single site: no other site can share a mask with it."""
         return replace(self, summation=PlainSummation())
@@ -319,6 +332,8 @@ class Consortium:
 
     def _open(self, part: type[SitePart], parameters: str, plan: Plan | None, *, restarts: bool) -> Session:
         self.summation.prepare(part, len(self.sites), plan)
+        if plan is not None:
+            side_by_side.wait_for_turn()
         name = f"{self.name}.{next(self.openings)}"
         attempt = Attempt(name, self.attempt, self.store, restarts=restarts, notes_sums=self.leaves_out)
         return self.session_type(self, part, name, attempt, parameters=parameters, plan=plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -25,17 +25,39 @@ REFUSING_SITES: tuple[str, ...] = get_args(RefusingSites)
 
 @dataclass
 class Traffic:
-    """Calls and bytes of values sent so far, by step, over all sites."""
+    """Calls and bytes of values sent so far, by step, over all sites; and round trips.
+
+    Calls that travel together, such as those of the folds of a cross-validation, take one round trip.
+    """
 
     calls: dict[str, int] = field(default_factory=dict)
     bytes_to_sites: dict[str, int] = field(default_factory=dict)
     bytes_from_sites: dict[str, int] = field(default_factory=dict)
+    round_trips: int = 0
+
+    def __post_init__(self) -> None:
+        self._outer: Traffic | None = None
+
+    @property
+    def chain(self) -> Iterator[Traffic]:
+        """Itself, and the traffic that it is part of."""
+        one: Traffic | None = self
+        while one is not None:
+            yield one
+            one = one._outer
 
     def add(self, step: str, sent: int, received: int) -> None:
-        """Count one exchange."""
-        self.calls[step] = self.calls.get(step, 0) + 1
-        self.bytes_to_sites[step] = self.bytes_to_sites.get(step, 0) + sent
-        self.bytes_from_sites[step] = self.bytes_from_sites.get(step, 0) + received
+        """Count one call of a step."""
+        for one in self.chain:
+            one.calls[step] = one.calls.get(step, 0) + 1
+            one.bytes_to_sites[step] = one.bytes_to_sites.get(step, 0) + sent
+            one.bytes_from_sites[step] = one.bytes_from_sites.get(step, 0) + received
+
+    def branch(self) -> Traffic:
+        """Return a traffic that is counted by itself and as part of this one."""
+        part = Traffic()
+        part._outer = self
+        return part
 
 
 @dataclass(frozen=True)

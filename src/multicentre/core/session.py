@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from multicentre.core import side_by_side
 from multicentre.core.calls import (
     Call,
     Engine,
@@ -43,6 +44,7 @@ from multicentre.errors import (
 if TYPE_CHECKING:
     from multicentre.core.consortium import Consortium
 
+_REQUESTED = object()  # an answer that a branch has requested and not yet received
 _BRING_BACK = "Bring the site back and resume the run, or lower the study's quorum."
 _AFTER_SUMS = "A site whose values are part of a sum cannot be left out any more: lower the study's quorum to lose it."
 
@@ -322,6 +324,16 @@ class Session:
             listener=self.consortium.listener,
         )
 
+    def together(self, requests: Sequence[Callable[[], V]]) -> list[V]:
+        """Return the answers to requests that do not depend on each other; their calls travel together.
+
+        Parameters
+        ----------
+        requests : sequence of callable
+            Each calls :meth:`ask`, :meth:`sum` or :meth:`once` of this session.
+        """
+        return side_by_side.run(requests, at_once=len(requests))
+
     def once(self, name: str, kind: type[M], make: Callable[[], M]) -> M:
         """Return what `make` returns; a resumed run takes the result from its checkpoint instead of calling again."""
         return self.rounds(0, kind, make, name=name).state
@@ -345,10 +357,15 @@ class Session:
         if answers is None or self.plan is not None:
             return make()
         key = (name, about, self.sites, self.selection)
+        side_by_side.wait_while(lambda: answers.get(key) is _REQUESTED)
         if key in answers:
             answer: V = answers[key]
             return answer
-        answer = make()
+        answers[key] = _REQUESTED
+        try:
+            answer = make()
+        finally:
+            del answers[key]
         answers[name, about, self.sites, self.selection] = answer  # of the sites that answered
         return answer
 
@@ -376,8 +393,9 @@ class Session:
             for site, each in messages.items()
         }
         placed = self._outline.placed(calls, self.sites)
-        outcomes = arrivals(placed, self.engine.exchange(placed, self.terms.time_limit_s))
-        self._called[step.name] += 1
+        self._called[step.name] += 1  # before the exchange, during which other branches may call the step
+        outcomes = side_by_side.exchange(self.engine, placed, self.terms.time_limit_s, self.traffic)
+        outcomes = arrivals(placed, outcomes)
         return self._sort_outcomes(step, messages, outcomes, skip_refusals)
 
     def review_plan(self) -> None:
@@ -456,9 +474,10 @@ class Session:
     def _drop(self, losses: Errors) -> None:
         if not losses:
             return
+        unnoted = {site: error for site, error in losses.items() if site in self.sites}  # by another branch
         self.sites = tuple(site for site in self.sites if site not in losses)
         refusal = self.refusal if len(self.sites) < self.needed else None
-        for site, error in losses.items() if refusal is None else ():  # refusals that end the fit are reported as such
+        for site, error in unnoted.items() if refusal is None else ():  # refusals that end the fit are reported as such
             self.consortium.listener.site_lost(site, str(error))
         if len(self.sites) < self.needed:
             hint = _BRING_BACK if refusal is None else _AFTER_SUMS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from multicentre.core.calls import Call, Engine, Lost, Outcome, StateCommand
@@ -53,19 +53,32 @@ class Faulty:
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Carry the calls that no fault affects."""
+        return self.exchange_together([calls], time_limit_s)[0]
+
+    def exchange_together(
+        self, batch: Sequence[Mapping[str, Call]], time_limit_s: float | None
+    ) -> list[dict[str, Outcome]]:
+        """Carry the calls that no fault affects; a batch is one exchange."""
         number = self.exchanges
         self.exchanges += 1
         if number == self._faults.interrupt_at:
             raise KeyboardInterrupt
-        self._called |= {call.step.name for call in calls.values()}
-        silent = {site for site, since in self._faults.lose.items() if self._has_come(since, number)}
         late = {site for site, delay in self._faults.delay_s.items() if time_limit_s and delay > time_limit_s}
-        reached = {site: call for site, call in calls.items() if site not in silent | late}
-        waits = [delay for site, delay in self._faults.delay_s.items() if site in reached]
+        reached = []
+        for calls in batch:
+            self._called |= {call.step.name for call in calls.values()}
+            silent = {site for site, since in self._faults.lose.items() if self._has_come(since, number)}
+            reached.append({site: call for site, call in calls.items() if site not in silent | late})
+        waits = [delay for site, delay in self._faults.delay_s.items() if any(site in calls for calls in reached)]
         time.sleep(max(waits, default=0.0))
-        outcomes = self._engine.exchange(reached, time_limit_s)
-        lost = {site: Lost(QuorumLost("no answer", where=site)) for site in calls if site not in outcomes}
-        return {site: outcomes.get(site) or lost[site] for site in calls}
+        if len(batch) == 1:
+            outcomes = [self._engine.exchange(reached[0], time_limit_s)]
+        else:
+            outcomes = self._engine.exchange_together(reached, time_limit_s)
+        return [
+            {site: answered.get(site) or Lost(QuorumLost("no answer", where=site)) for site in calls}
+            for calls, answered in zip(batch, outcomes, strict=True)
+        ]
 
     def run_command(self, command: StateCommand, sites: tuple[str, ...]) -> None:
         """Run a command at `sites`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from multicentre.core.calls import Call, Engine, Outcome, Refused, StateCommand
@@ -43,13 +43,25 @@ class HeadExchange:
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Carry the calls; a site whose ledger became shorter counts as refusing."""
-        sessions = {call.session for call in calls.values()}
+        return self.exchange_together([calls], time_limit_s)[0]
+
+    def exchange_together(
+        self, batch: Sequence[Mapping[str, Call]], time_limit_s: float | None
+    ) -> list[dict[str, Outcome]]:
+        """Carry the calls of several exchanges; a site whose ledger became shorter counts as refusing all of them."""
+        sessions = {call.session for calls in batch for call in calls.values()}
         if not sessions <= self._sessions:
             self._sessions |= sessions
             self._send_heads()
-        outcomes = self._engine.exchange(calls, time_limit_s)
-        shortened = self._record.note(self._engine.heads)
-        return {**outcomes, **{site: Refused(error) for site, error in shortened.items() if site in outcomes}}
+        if len(batch) == 1:
+            batch_outcomes = [self._engine.exchange(batch[0], time_limit_s)]
+        else:
+            batch_outcomes = self._engine.exchange_together(batch, time_limit_s)
+        refusals = {site: Refused(error) for site, error in self._record.note(self._engine.heads).items()}
+        return [
+            {**outcomes, **{site: refusal for site, refusal in refusals.items() if site in outcomes}}
+            for outcomes in batch_outcomes
+        ]
 
     def run_command(self, command: StateCommand, sites: tuple[str, ...]) -> None:
         """Run a command at `sites`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -18,8 +19,8 @@ from multicentre.errors import ConfigurationError, QuorumLost
 from multicentre.privacy.ledger_heads import Head
 
 QUICK_S = 1e-3  # well above the cost of handing a call to a thread
-Outbox = SimpleQueue[tuple[str, Outcome | BaseException]]
-Task = tuple[Callable[[str, Call], Outcome], str, Call, Outbox]
+Outbox = SimpleQueue[tuple[str, int, Outcome | BaseException]]
+Task = tuple[Callable[[str, Call], Outcome], str, int, Call, Outbox]
 Inbox = SimpleQueue[Task | None]
 
 
@@ -56,15 +57,21 @@ class InProcess:
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Run each call at its site: all sites in parallel, or in turn if the step is quicker than a thread."""
+        return self.exchange_together([calls], time_limit_s)[0]
+
+    def exchange_together(
+        self, batch: Sequence[Mapping[str, Call]], time_limit_s: float | None
+    ) -> list[dict[str, Outcome]]:
+        """Run the calls of several exchanges, in order at each site."""
         if self._closed:
             raise ConfigurationError("the federation is closed", hint="Make a new one.")
         began = time.perf_counter()
-        steps = {call.step for call in calls.values()}
+        steps = {call.step for calls in batch for call in calls.values()}
         if time_limit_s is None and steps <= self._quick:
-            outcomes = {site: self._answer(site, call) for site, call in calls.items()}
+            outcomes = [{site: self._answer(site, call) for site, call in calls.items()} for calls in batch]
         else:
-            outcomes = self._exchange_in_threads(calls, time_limit_s)
-        quick = time.perf_counter() - began < QUICK_S * len(calls)
+            outcomes = self._exchange_in_threads(batch, time_limit_s)
+        quick = time.perf_counter() - began < QUICK_S * sum(map(len, batch))
         self._quick = self._quick | steps if quick else self._quick - steps
         return outcomes
 
@@ -88,21 +95,32 @@ class InProcess:
         self._closed = True
         _end_threads(self._inboxes)
 
-    def _exchange_in_threads(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
+    def _exchange_in_threads(
+        self, batch: Sequence[Mapping[str, Call]], time_limit_s: float | None
+    ) -> list[dict[str, Outcome]]:
         outbox: Outbox = SimpleQueue()
-        for site, call in calls.items():
-            self._inbox(site).put((self._answer, site, call, outbox))
-        deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
-        answered: dict[str, Outcome] = {}
-        while len(answered) < len(calls):
+        pending: dict[str, deque[int]] = {}
+        for place, calls in enumerate(batch):
+            for site, call in calls.items():
+                pending.setdefault(site, deque()).append(place)
+                self._inbox(site).put((self._answer, site, place, call, outbox))
+        outcomes: list[dict[str, Outcome]] = [{} for _ in batch]
+        deadlines = {} if time_limit_s is None else dict.fromkeys(pending, time.monotonic() + time_limit_s)
+        while any(pending.values()):
+            first = min((deadlines[site] for site, places in pending.items() if places and deadlines), default=None)
             try:
-                site, outcome = outbox.get(timeout=None if deadline is None else max(deadline - time.monotonic(), 0.0))
+                site, place, outcome = outbox.get(timeout=None if first is None else max(first - time.monotonic(), 0.0))
+                if isinstance(outcome, BaseException):
+                    raise outcome
             except Empty:
-                break
-            if isinstance(outcome, BaseException):
-                raise outcome
-            answered[site] = outcome
-        return {site: answered.get(site) or _late(site, time_limit_s) for site in calls}
+                assert time_limit_s is not None
+                site = min((site for site, places in pending.items() if places), key=deadlines.__getitem__)
+                place, outcome = pending[site][0], _late(site, time_limit_s)
+            if pending[site] and pending[site][0] == place:  # otherwise it is the answer of a call that was given up
+                outcomes[pending[site].popleft()][site] = outcome
+                if time_limit_s is not None:  # the site begins its next call
+                    deadlines[site] = time.monotonic() + time_limit_s
+        return [{site: outcome[site] for site in calls} for calls, outcome in zip(batch, outcomes, strict=True)]
 
     def _inbox(self, site: str) -> Inbox:
         if site not in self._inboxes:
@@ -126,11 +144,11 @@ class InProcess:
 
 def _work(inbox: Inbox) -> None:
     while (task := inbox.get()) is not None:
-        answer, site, call, outbox = task
+        answer, site, place, call, outbox = task
         try:
-            outbox.put((site, answer(site, call)))
+            outbox.put((site, place, answer(site, call)))
         except BaseException as error:  # raised in the coordinator's thread
-            outbox.put((site, error))
+            outbox.put((site, place, error))
         del task, answer, call, outbox  # a thread that waits must not keep an engine alive
 
 
@@ -140,5 +158,5 @@ def _end_threads(inboxes: dict[str, Inbox]) -> None:
     inboxes.clear()
 
 
-def _late(site: str, time_limit_s: float | None) -> Lost:
+def _late(site: str, time_limit_s: float) -> Lost:
     return Lost(QuorumLost(f"no answer within {time_limit_s:g} seconds", where=site))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import FitFailedWarning
 
+from multicentre.core import side_by_side
 from multicentre.core.consortium import Consortium
 from multicentre.errors import (
     ConfigurationError,
@@ -209,12 +210,12 @@ class _Terms:
         """Fit on all folds except one, and score on that one."""
         n_test = float(plan.counts[fold])
         try:
-            began = time.perf_counter()
+            began = side_by_side.clock()
             train = plan.train(fold)
             model = self._fit(train)
-            fitted = time.perf_counter()
+            fitted = side_by_side.clock()
             test = self.judge(model, plan.test(fold), by_site=self.by_site)
-            scored = time.perf_counter()
+            scored = side_by_side.clock()
             train_scores = self.judge(model, train, by_site=False) if self.train_too else Scores({}, np.nan)
         except SchemaMismatch:
             raise
@@ -317,7 +318,8 @@ def cross_validate(
     if scoring is None and prevalence < RARE and isinstance(judge.evaluator, ClassScores):
         judge = _judge(estimator, _scores_of_rare_classes(judge.evaluator, plans[0]))
         terms = replace(terms, judge=judge)
-    folds = [terms.run(plan, fold) for plan in plans for fold in range(plan.n_splits)]
+    branches = [(branch, fold) for plan in plans for fold, branch in enumerate(plan.branches(plan.n_splits))]
+    folds = side_by_side.run([partial(terms.run, branch, fold) for branch, fold in branches])
     failures = [fold.failure for fold in folds if fold.failure is not None]
     if len(failures) == len(folds):
         raise failures[0]
@@ -535,7 +537,7 @@ def _columns(
 def _traffic(federation: Consortium) -> dict[str, int]:
     traffic = federation.traffic
     return {
-        "exchanges": sum(traffic.calls.values()),
+        "exchanges": traffic.round_trips,
         "bytes_to_sites": sum(traffic.bytes_to_sites.values()),
         "bytes_from_sites": sum(traffic.bytes_from_sites.values()),
     }

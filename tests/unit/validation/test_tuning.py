@@ -179,7 +179,9 @@ def test_nested_the_inner_folds_know_nobody_of_the_outer_test_fold(monkeypatch):
     assert np.isfinite(found["test_accuracy"]).all()
     assert len(found["estimator"]) == 3
     assert {len(settled), len({part.site for part in settled})} == {12, 3}
-    plans = [_merged(settled[start : start + 3]) for start in range(0, len(settled), 3)]
+    # Each site divides in the order of the plans; plans side by side are divided by one site after the other.
+    by_site = [[part for part in settled if part.site == site] for site in dict.fromkeys(one.site for one in settled)]
+    plans = [_merged(parts) for parts in zip(*by_site, strict=True)]
     outer, inner = plans[0], plans[1:]
     assert len(inner) == 3
     for number, folds in enumerate(inner):

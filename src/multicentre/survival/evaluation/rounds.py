@@ -12,6 +12,7 @@ The protocol consists of:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,11 +100,9 @@ def collect(
         "calibration": (EvaluationSite.count_groups, messages.ByChance(group_edges(follow_up.chances, n_groups))),
         "net_benefit": (EvaluationSite.sum_benefits, messages.ByThreshold(staying, thresholds)),
     }
-    sums: Sums = {"follow_up": follow_up}
-    for score in SCORES:
-        if score in scores:
-            sums[score] = _once(session, score, *steps[score])
-    return sums
+    names = [score for score in SCORES if score in scores]
+    sums = session.together([partial(_once, session, name, *steps[name]) for name in names])
+    return {"follow_up": follow_up, **dict(zip(names, sums, strict=True))}
 
 
 def censoring_of(follow_up: messages.FollowUp, grid: Floats) -> Censoring:

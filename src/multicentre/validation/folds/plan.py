@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,8 @@ class FoldPlan:
     n_left_out : int
         Records without a fold because their site has fewer patients in the fold than its policy's minimum, so that no
         two selections of folds differ by few of a site's patients. They are included in `n_excluded`.
+    branch : Consortium, optional
+        The branch that fits to the folds are part of, if fits run side by side.
     """
 
     strategy: str
@@ -62,6 +64,7 @@ class FoldPlan:
     session: Session = field(repr=False)
     facts: Mapping[str, object] = field(default_factory=dict)
     n_left_out: int = 0
+    branch: Consortium | None = field(default=None, repr=False)
 
     @property
     def n_splits(self) -> int:
@@ -82,6 +85,11 @@ class FoldPlan:
         """Return the federation of the records in a fold, at the sites with enough of them."""
         self._check(fold)
         return self._select([fold], fold, self.tested)
+
+    def branches(self, n_branches: int) -> list[Self]:
+        """Return copies of the plan for fits side by side; see :meth:`Consortium.branches`."""
+        around = self.branch or self.session.federation
+        return [replace(self, branch=branch) for branch in around.branches(n_branches)]
 
     def imbalance(self) -> float:
         """Return the largest difference of a fold's share of a class from that of all, in percentage points."""
@@ -114,7 +122,7 @@ class FoldPlan:
             yield self.train(fold), self.test(fold)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "session"}
+        return {name: value for name, value in vars(self).items() if name not in ("session", "branch")}
 
     if not TYPE_CHECKING:
 
@@ -136,6 +144,7 @@ class FoldPlan:
                 hint="Use fewer folds.",
             )
         chosen = self.session.select(folds, sites)
+        chosen = chosen if self.branch is None else chosen.as_part_of(self.branch)
         return chosen.unmasked() if len(sites) == 1 else chosen
 
     def _check(self, fold: int) -> None:

@@ -1,0 +1,348 @@
+"""Several pieces of coordinator code side by side, whose calls travel together.
+
+The fits of the folds of a cross-validation do not depend on each other. Run one after the other, they take as many
+round trips as all of them together; side by side they take as many as the longest one:
+
+1. Each branch is ordinary code in a thread of its own. One branch runs at a time, in a fixed order, until it calls the
+   sites.
+2. When every branch waits for answers, their calls are sent as one request per site. A site carries them out in order;
+   each is guarded, charged and recorded by itself.
+3. The branches continue, in the same order.
+
+The order is fixed, so a branch returns the same values as it would alone, bit by bit. Exceptions and warnings are those
+of the branches one after the other: warnings appear in the order of the branches; if a branch fails, the later ones are
+ended, the earlier ones run to their end, and the first error in order is raised.
+
+Branches may run branches themselves; all calls of one turn travel together.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from multicentre.core.calls import Call, Engine, Outcome
+from multicentre.core.run_terms import Traffic
+
+# A site holds the records of each branch. Ten folds, the most in common use, still run in one wave.
+MOST_BRANCHES = 10
+_MOST_IDLE_TURNS = 1000  # far more than branches wait for each other in a chain
+_PACKAGE = str(Path(__file__).parents[1])
+T = TypeVar("T")
+Outcomes = dict[str, Outcome]
+_Warnings = tuple[Any, Any, Any]  # filters and outputs
+
+
+@dataclass(frozen=True, eq=False)
+class _Exchange:
+    """Calls of one exchange that waits to be carried."""
+
+    engine: Engine
+    calls: Mapping[str, Call]
+    time_limit_s: float | None
+    traffic: Traffic
+
+
+class _Ended(BaseException):
+    """Raised in a branch that is ended; not an Exception, so that no handler of errors catches it."""
+
+
+def run(branches: Sequence[Callable[[], T]], *, at_once: int | None = None) -> list[T]:
+    """Return the results of the branches, in order.
+
+    Parameters
+    ----------
+    branches : sequence of callable
+        Pieces of code that do not depend on each other's results.
+    at_once : int, optional
+        Largest number of branches that run at the same time, for branches that do not each need memory at a site. By
+        default it is ten, divided among the branches around this call. The next branch begins when one has ended.
+
+    Examples
+    --------
+    >>> run([lambda: 1, lambda: 2])
+    [1, 2]
+    """
+    room = _ROOM.get()
+    width = min(len(branches), at_once or room)
+    if width < 2:
+        return [branch() for branch in branches]
+    return _Lockstep(branches, width, room if at_once else max(room // width, 1)).run()
+
+
+def exchange(engine: Engine, calls: Mapping[str, Call], time_limit_s: float | None, traffic: Traffic) -> Outcomes:
+    """Carry calls to their sites and return the outcomes; calls of other branches travel in the same request."""
+    waiting = [_Exchange(engine, calls, time_limit_s, traffic)]
+    branch = _CURRENT.get()
+    return (_carry(waiting) if branch is None else branch.wait(waiting))[0]
+
+
+def wait_while(condition: Callable[[], bool]) -> None:
+    """Let other branches run while a condition holds that one of them ends."""
+    branch = _CURRENT.get()
+    while branch is not None and condition():
+        branch.wait([])
+
+
+def wait_for_turn() -> None:
+    """Let the branches before this one end first, as for a fit that spends a privacy budget.
+
+    Side by side, such fits could each begin and together exhaust the budget, so that none is completed.
+    """
+    branch = _CURRENT.get()
+    while branch is not None:
+        earlier, branch = branch.earlier, branch.outer
+        wait_while(lambda earlier=earlier: not all(one.has_ended for one in earlier))  # type: ignore[misc]
+
+
+def clock() -> float:
+    """Return a time in seconds that stands still while other branches run, for measuring one of them."""
+    branch, idle_s = _CURRENT.get(), 0.0
+    while branch is not None:
+        idle_s, branch = idle_s + branch.idle_s, branch.outer
+    return time.perf_counter() - idle_s
+
+
+class _Branch(Generic[T]):
+    """One piece of code in a thread, and what it waits for.
+
+    Parameters
+    ----------
+    work : callable
+    context : Context
+        Context variables of the caller.
+    outer : _Branch, optional
+        The branch that runs this one.
+    earlier : sequence of _Branch
+        Branches before this one.
+    """
+
+    def __init__(
+        self, work: Callable[[], T], context: Context, outer: _Branch[Any] | None, earlier: Sequence[_Branch[T]]
+    ) -> None:
+        self.outer = outer
+        self.earlier = earlier
+        self.waiting: list[_Exchange] = []
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.shown: list[warnings.WarningMessage] = []
+        self.idle_s = 0.0
+        self.has_begun = self.has_ended = False
+        self._work: Callable[[], T] | None = work
+        self._context: Context | None = context
+        self._warnings: _Warnings = (warnings.filters[:], self._note_warning, _implementation())
+        self._thread: threading.Thread | None = None
+        self._go, self._back = SimpleQueue[None](), SimpleQueue[None]()
+        self._is_running = self._is_ending = False
+        self._answers: list[Outcomes] = []
+        self._busy_s = 0.0
+
+    def turn(self) -> None:
+        """Let the branch run until it waits or ends. Filters of warnings are then those that it has set."""
+        outside = _exchange_warnings(self._warnings)
+        try:
+            if self._thread is None:
+                assert self._context is not None
+                self.has_begun = True
+                self._thread = threading.Thread(
+                    target=self._context.run, args=(self._main,), name="branch", daemon=True
+                )
+                self._context = None
+                self._thread.start()
+            self._go.put(None)
+            self._is_running = True
+            self._await()
+        finally:
+            self._warnings = _exchange_warnings(outside)
+
+    def end(self) -> None:
+        """End the branch: wherever it waits, it leaves its blocks."""
+        if self._is_running:  # the wait for it was interrupted
+            self._await()
+        self._is_ending = True
+        while self.has_begun and not self.has_ended:
+            self.turn()
+        self.has_ended, self._work = True, None
+
+    def wait(self, exchanges: list[_Exchange]) -> list[Outcomes]:
+        """Let the other branches run, and return the outcomes of the exchanges."""
+        began, busy_s = time.perf_counter(), self._busy_s
+        self.waiting = exchanges
+        self._back.put(None)
+        self._go.get()
+        self.waiting = []
+        self.idle_s += time.perf_counter() - began - (self._busy_s - busy_s)
+        if self._is_ending:
+            raise _Ended
+        answers, self._answers = self._answers, []
+        return answers
+
+    def receive(self, answers: list[Outcomes], seconds: float) -> None:
+        """Receive the outcomes, and the branch's share of the time that they took."""
+        self._answers, self._busy_s = answers, self._busy_s + seconds
+
+    def _await(self) -> None:
+        self._back.get()
+        self._is_running = False
+        if self.has_ended and self._thread is not None:
+            self._thread.join()
+
+    def _main(self) -> None:
+        self._go.get()
+        _CURRENT.set(self)
+        try:
+            if self._work is not None and not self._is_ending:
+                self.result = self._work()
+        except _Ended:
+            pass
+        except BaseException as error:  # raised in the thread of the caller
+            self.error = error
+        self._work = None
+        self.has_ended = True
+        self._back.put(None)
+
+    def _note_warning(self, *warning: Any, **place: Any) -> None:
+        self.shown.append(warnings.WarningMessage(*warning, **place))
+
+
+class _Lockstep(Generic[T]):
+    """Runs branches in turn."""
+
+    def __init__(self, works: Sequence[Callable[[], T]], width: int, room: int) -> None:
+        self._outer = _CURRENT.get()
+        self._width = width
+        self._caller = _caller()
+        self._last = len(works)  # the first branch that failed; those after it do not run
+        self._branches: list[_Branch[T]] = []
+        for work in works:
+            self._branches.append(_Branch(work, _context(room), self._outer, self._branches[:]))
+
+    def run(self) -> list[T]:
+        """Run all branches and return their results, or raise the first error."""
+        try:
+            while self._turn():
+                self._carry()
+        finally:
+            for branch in self._branches:
+                branch.end()
+        for branch in self._branches[: self._last + 1]:
+            if branch.error is not None:
+                error, branch.error = branch.error, None
+                raise error
+        return [branch.result for branch in self._branches]  # type: ignore[misc]  # every branch has a result
+
+    def _turn(self) -> bool:
+        """Let every branch run until it waits or ends, and return whether there are calls to carry."""
+        n_idle = 0
+        while n_idle < _MOST_IDLE_TURNS:
+            n_ended = sum(branch.has_ended for branch in self._branches)
+            self._run_each()
+            living = self._living
+            if not living:
+                return False
+            if any(branch.waiting for branch in living):
+                return True
+            if n_ended == sum(branch.has_ended for branch in self._branches):
+                if self._outer is not None:
+                    self._outer.wait([])
+                else:
+                    n_idle += 1
+        raise RuntimeError("branches must not wait for each other in a circle")
+
+    def _run_each(self) -> None:
+        for place, branch in enumerate(self._branches):
+            if place >= self._last:
+                break
+            if branch.has_ended or not (branch.has_begun or len(self._living) < self._width):
+                continue
+            branch.turn()
+            if branch.error is not None:
+                self._last = place
+                for later in self._branches[place + 1 :]:
+                    later.end()
+        self._show_warnings()
+
+    @property
+    def _living(self) -> list[_Branch[T]]:
+        return [branch for branch in self._branches if branch.has_begun and not branch.has_ended]
+
+    def _carry(self) -> None:
+        """Send the calls of all branches together, and hand out the outcomes."""
+        waiting = [branch for branch in self._living if branch.waiting]
+        exchanges = [one for branch in waiting for one in branch.waiting]
+        began = time.perf_counter()
+        outcomes = _carry(exchanges) if self._outer is None else self._outer.wait(exchanges)
+        seconds = (time.perf_counter() - began) / len(exchanges)
+        for branch in waiting:
+            n_exchanges = len(branch.waiting)
+            branch.receive(outcomes[:n_exchanges], seconds * n_exchanges)
+            outcomes = outcomes[n_exchanges:]
+
+    def _show_warnings(self) -> None:
+        """Show the warnings of the first branches in order: those that have ended, and the first that has not."""
+        for branch in self._branches[: self._last + 1]:
+            shown, branch.shown = branch.shown, []
+            for one in shown:
+                place = self._caller if one.filename in _FILES_OF_THREADS else (one.filename, one.lineno)
+                warnings.showwarning(one.message, one.category, *place, one.file, one.line)
+            if not branch.has_ended:
+                break
+
+
+def _carry(exchanges: Sequence[_Exchange]) -> list[Outcomes]:
+    """Carry exchanges: those of one engine together."""
+    groups: dict[tuple[int, float | None], list[int]] = {}
+    for place, one in enumerate(exchanges):
+        groups.setdefault((id(one.engine), one.time_limit_s), []).append(place)
+    outcomes: dict[int, Outcomes] = {}
+    for places in groups.values():
+        first, batch = exchanges[places[0]], [exchanges[place].calls for place in places]
+        if len(batch) == 1:
+            answers = [first.engine.exchange(batch[0], first.time_limit_s)]
+        else:
+            answers = first.engine.exchange_together(batch, first.time_limit_s)
+        outcomes.update(zip(places, answers, strict=True))
+        for traffic in {id(one): one for place in places for one in exchanges[place].traffic.chain}.values():
+            traffic.round_trips += 1
+    return [outcomes[place] for place in range(len(exchanges))]
+
+
+def _context(room: int) -> Context:
+    context = copy_context()
+    context.run(_ROOM.set, room)
+    return context
+
+
+def _exchange_warnings(state: _Warnings) -> _Warnings:
+    """Set filters and outputs of warnings, which Python has once per process, and return the previous ones."""
+    previous = (warnings.filters, warnings.showwarning, _implementation())
+    for name, value in zip(("filters", "showwarning", _IMPLEMENTATION), state, strict=True):
+        setattr(warnings, name, value)  # the list of filters itself is replaced, as in warnings.catch_warnings
+    getattr(warnings, "_filters_mutated", lambda: None)()  # filters that Python remembers by place are read again
+    return previous
+
+
+def _implementation() -> Any:
+    return getattr(warnings, _IMPLEMENTATION, None)
+
+
+def _caller() -> tuple[str, int]:
+    """Return the place outside the package from which the branches are run."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+_CURRENT: ContextVar[_Branch[Any] | None] = ContextVar("branch", default=None)
+_ROOM: ContextVar[int] = ContextVar("room", default=MOST_BRANCHES)
+_IMPLEMENTATION = "_showwarnmsg_impl"  # catch_warnings(record=True) replaces it
+_FILES_OF_THREADS = (threading.__file__, __file__, "sys", "<sys>")  # a warning for the caller of a branch
