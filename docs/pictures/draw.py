@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/architecture.md: the packages in layers, and the journey of a call.
+"""Draws the pictures of the documentation: packages in layers, the journey of a call, and who talks to whom.
 
 The layers are those of pyproject.toml, which import-linter checks. Run ``python docs/pictures/draw.py``
 after a change; a test compares the files with what this script draws.
@@ -18,6 +18,7 @@ PACKAGES = {
     "cli": "one file per command",
     "extend": "names for authors of methods",
     "testing": "contract tests for methods",
+    "serve": "web pages for steward and analyst",
     "deployment": "real sites: keys, approvals, processes",
     "reports": "tables, figures, the HTML page",
     "studies": "from a study file to a run folder",
@@ -36,6 +37,7 @@ PACKAGES = {
     "formula": "formulas of regression models",
     "data": "tables, views, events, survival",
     "engines": "in process, over Flower",
+    "progress": "a line per fit",
     "statistics": "quantiles via secure sums, meta-analysis",
     "privacy": "policy, guard, ledger, secure sums",
     "core": "messages, steps, sessions, runtime",
@@ -102,6 +104,46 @@ def call_picture() -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
+def parties_picture() -> str:
+    """Return the picture of who talks to whom: sites connect to the coordinator, and never to each other."""
+    width, top, below = 210.0, 3 * GAP, 3 * GAP + 3 * ROW
+    parts = [
+        _open(
+            int(below + BOX + 2 * GAP), "Sites send masked sums to the coordinator; patient records stay at the sites."
+        )
+    ]
+    middle = (WIDTH - width) / 2
+    parts.append(_box(GAP, top, width, "analyst", "signs the study, reads the results"))
+    parts.append(_box(middle, top, width, "coordinator", "sees sums, holds no records"))
+    parts.append(_sideways(GAP + width, middle, top + BOX / 2, "study, results"))
+    for site, place in (("lyon", 0.0), ("oslo", 0.5), ("graz", 1.0)):
+        left = GAP + place * (WIDTH - width - 2 * GAP)
+        parts.append(_box(left, below, width, f"hospital {site}", "records, policy, guard, ledger"))
+        start, end = left + width / 2, middle + width * (0.25 + place / 2)
+        parts.append(f"<line x1='{start:g}' y1='{below:g}' x2='{end:g}' y2='{top + BOX + 8:g}' stroke='#456'/>")
+        parts.append(
+            _text(
+                (start + end) / 2 + (8 if place else -12),
+                (below + top + BOX) / 2 + 4,
+                "outbound TLS: masked sums",
+                "start" if place else "end",
+            )
+        )
+    parts.append(
+        _text(WIDTH / 2, below + BOX + 20, "hospitals never connect to each other; their keys travel sealed", "middle")
+    )
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f"<text x='{x:g}' y='{y:g}' text-anchor='{anchor}' font-size='11' fill='#456' {FONT}>{escape(text)}</text>"
+
+
+def _sideways(left: float, right: float, y: float, text: str) -> str:
+    line = f"<line x1='{left:g}' y1='{y:g}' x2='{right:g}' y2='{y:g}' stroke='#456'/>"
+    return line + "\n" + _text((left + right) / 2, y - 6, text, "middle")
+
+
 def _open(height: int, title: str) -> str:
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' role='img'>\n"
@@ -127,7 +169,7 @@ def _arrow(x: float, top: float, bottom: float) -> str:
     )
 
 
-PICTURES = {"layers.svg": layers_picture, "call.svg": call_picture}
+PICTURES = {"layers.svg": layers_picture, "call.svg": call_picture, "parties.svg": parties_picture}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():

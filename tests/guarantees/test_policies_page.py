@@ -1,4 +1,4 @@
-"""The five policies of docs/policies.md: each is valid, permits the study named first, and refuses the other as printed."""
+"""The five policies of docs/policies.md: each permits its first study, and refuses the second one as printed."""
 
 import re
 import tomllib
