@@ -1,8 +1,9 @@
 """Splits and steps of boosted trees from sums of integers, in the arithmetic of xgboost's hist.
 
 Equations are those of T. Chen and C. Guestrin, "XGBoost", KDD 2016. Sums are in double precision and gains in single
-precision (`kernels/splits.py`). Candidates are in the order of xgboost: by column; within a column first with missing values on the right and
-increasing cuts, then with missing values on the left and decreasing cuts. Of equal gains the first is selected.
+precision (`kernels/splits.py`). Candidates are in the order of xgboost: by column; within a column first with missing
+values on the right and increasing cuts, then with missing values on the left and decreasing cuts. Of equal gains the
+first is selected.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def test_the_compiled_search_equals_plain_numpy_bit_for_bit(seed):
         expected = boosted_splits.find_splits(sums, first, penalty, permitted=permitted, bounds=bounds)
     splits = find_splits(sums, first, penalty, permitted=permitted, bounds=bounds)
     made = expected.column >= 0
-    assert splits.gain.tobytes() == expected.gain.tobytes() and ((splits.column >= 0) == made).all()
+    assert splits.gain.tobytes() == expected.gain.tobytes()
+    assert ((splits.column >= 0) == made).all()
     for name in ("column", "cut", "default_left", "left", "right"):
         assert (getattr(splits, name)[made] == getattr(expected, name)[made]).all(), name
     steps = newton_steps(sums[:, 0].copy(), penalty, bounds)

@@ -99,42 +99,55 @@ def scan_splits(
             if has_rules and not permitted[node, column]:
                 continue
             cells = sums[node, first[column] : first[column + 1]]
-            n_bins = cells.shape[0] - 1
-            # First with missing values on the right and increasing cuts, then on the left and decreasing cuts.
-            for side in range(2 if cells[n_bins].any() else 1):
-                left = (0, 0, 0) if side == 0 else _less(total, _cell(cells, n_bins - 1))
-                for number in range(n_bins):
-                    cut = number if side == 0 else n_bins - 2 - number
-                    if side == 0:
-                        left = _more(left, _cell(cells, cut))
-                    elif number > 0:
-                        left = _less(left, _cell(cells, cut + 1))
-                    right = _less(total, left)
-                    if min(left[1], right[1]) * units[1] < shape[2]:
-                        continue
-                    if least_records > 0 and min(left[2], right[2]) < least_records:
-                        continue
-                    if is_bound and not _follows(left, right, limits, direction[column], shape, units):
-                        continue
-                    gain = _score(left[0], left[1], limits, is_bound, shape, units)
-                    gain = gain + _score(right[0], right[1], limits, is_bound, shape, units) - whole
-                    if gain > gains[node] and np.isfinite(gain):
-                        gains[node] = gain
-                        splits[node, 0], splits[node, 1], splits[node, 2] = column, cut, side
-                        for place in range(sums.shape[2]):
-                            lefts[node, place] = left[place]
+            order = direction[column] if is_bound else 0
+            penalty = (is_bound, order, shape, units, least_records)
+            gain, cut, side, left = _scan_column(cells, total, whole, limits, penalty)
+            if gain > gains[node]:
+                gains[node] = gain
+                splits[node, 0], splits[node, 1], splits[node, 2] = column, cut, side
+                for place in range(sums.shape[2]):
+                    lefts[node, place] = left[place]
     return splits, gains, lefts
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _scan_column(
+    cells: Sums, total: Cell, whole: np.float32, limits: Singles, penalty: tuple[bool, int, Shape, Units, int]
+) -> tuple[np.float32, int, int, Cell]:
+    """Return gain, last bin of the left side, side of missing values, and left sums of the best split on a column."""
+    is_bound, order, shape, units, least_records = penalty
+    n_bins = cells.shape[0] - 1
+    best, best_cut, best_side, best_left = _NONE, 0, 0, (0, 0, 0)
+    # First with missing values on the right and increasing cuts, then on the left and decreasing cuts.
+    for side in range(2 if cells[n_bins].any() else 1):
+        left = (0, 0, 0) if side == 0 else _less(total, _cell(cells, n_bins - 1))
+        for number in range(n_bins):
+            cut = number if side == 0 else n_bins - 2 - number
+            if side == 0:
+                left = _more(left, _cell(cells, cut))
+            elif number > 0:
+                left = _less(left, _cell(cells, cut + 1))
+            right = _less(total, left)
+            if min(left[1], right[1]) * units[1] < shape[2] or min(left[2], right[2]) < least_records:
+                continue
+            if is_bound and not _follows(left, right, limits, order, shape, units):
+                continue
+            gain = _score(left[0], left[1], limits, is_bound, shape, units)
+            gain = gain + _score(right[0], right[1], limits, is_bound, shape, units) - whole
+            if gain > best and np.isfinite(gain):
+                best, best_cut, best_side, best_left = gain, cut, side, left
+    return best, best_cut, best_side, best_left
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _cell(cells: Sums, place: int) -> Cell:
     """Return slopes, curvatures and number of records of a cell; no number if it was not requested."""
-    return cells[place, 0], cells[place, 1], cells[place, 2] if cells.shape[1] > 2 else np.int64(0)
+    return cells[place, 0], cells[place, 1], cells[place, 2] if cells.shape[1] > 2 else 0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _total(cells: Sums) -> Cell:
-    total = (np.int64(0), np.int64(0), np.int64(0))
+    total = (0, 0, 0)
     for place in range(cells.shape[0]):
         total = _more(total, _cell(cells, place))
     return total
@@ -154,13 +167,13 @@ def _less(one: Cell, other: Cell) -> Cell:
 def _shrink(slope: float, alpha: np.float32) -> float:
     if alpha == _ZERO:
         return slope
-    return np.sign(slope) * max(abs(slope) - alpha, 0.0)
+    return float(np.sign(slope) * max(abs(slope) - alpha, 0.0))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _step(slope: float, curvature: float, limits: Singles, shape: Shape) -> np.float32:
     """Return the Newton step: computed in double precision, rounded, and then bounded."""
-    step, below = 0.0, curvature + shape[0]
+    step, below = 0.0, float(curvature + shape[0])
     if curvature > 0 and curvature >= shape[2] and below > 0:
         step = -_shrink(slope, shape[1]) / below
     if shape[3] > _ZERO:
@@ -184,15 +197,8 @@ def _score(slopes: int, curvatures: int, limits: Singles, is_bound: bool, shape:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _follows(
-    left: Cell,
-    right: Cell,
-    limits: Singles,
-    direction: int,
-    shape: Shape,
-    units: Units,
-) -> bool:
+def _follows(left: Cell, right: Cell, limits: Singles, direction: int, shape: Shape, units: Units) -> bool:
     """Return whether the steps of both sides are in the order that a monotone constraint requires."""
     rise = _step(right[0] * units[0], right[1] * units[1], limits, shape)
     rise -= _step(left[0] * units[0], left[1] * units[1], limits, shape)
-    return rise * direction >= 0
+    return bool(rise * direction >= 0)
