@@ -219,7 +219,8 @@ class _AgentSession:
             reply = self._answer(delivery)
             self._retry(lambda: self._link.push(reply))
         self._memory.end()
-        self._unconfirmed.append(delivery)
+        if not delivery.is_whole:  # a whole one has no parts that the coordinator would have to delete
+            self._unconfirmed.append(delivery)
         self._confirm(_UNCONFIRMED if delivery.is_short else 0)
         self._answered_at = time.monotonic()
         # A poll costs time at the coordinator, for which the sites wait while requests follow each other.

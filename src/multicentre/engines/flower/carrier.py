@@ -15,7 +15,7 @@ from multicentre.engines.remote.socket import Reason, Unreachable
 from multicentre.errors import ConfigurationError, MessageError
 
 _SHORTEST_POLL_S = 0.05  # a poll costs the SuperLink as much as a request
-# No reply is expected before this share of the shortest of the recent round trips.
+# The last reply is not expected before this share of the shortest of the recent round trips.
 _SURE_SHARE, _RECENT = 0.75, 4
 _LONGEST_POLL_S = 0.5  # small against steps that take minutes
 _POLL_SHARE = 0.05  # a reply is received at most 5 % late
@@ -58,7 +58,6 @@ class GridCarrier:
         self._under_way: dict[str, str] = {}
         self._sent = 0.0
         self._turnarounds_s: deque[float] = deque(maxlen=_RECENT)
-        self._timed = False
         self._outcomes: dict[str, bytes | Unreachable] = {}
 
     @property
@@ -75,8 +74,8 @@ class GridCarrier:
     def pause_s(self) -> float:
         """Pause before the next poll.
 
-        A poll costs the SuperLink as much as a request. None is made before the time of the quickest recent reply;
-        later, the pauses are a small share of the time waited.
+        A poll costs the SuperLink as much as a request. None is made before most of the shortest recent round trip is
+        over; later, the pauses are a small share of the time waited.
         """
         waited_s = time.monotonic() - self._sent
         early_s = _SURE_SHARE * min(self._turnarounds_s, default=0.0) - waited_s
@@ -93,7 +92,7 @@ class GridCarrier:
             self._find_nodes()
         self._outcomes |= {site: Unreachable("offline") for site in requests if site not in self._nodes}
         self._push({site: request for site, request in requests.items() if site in self._nodes})
-        self._sent, self._timed = time.monotonic(), False
+        self._sent = time.monotonic()
 
     def collect(self, wait_s: float) -> dict[str, bytes | Unreachable]:
         """Return the outcomes since the last call, by site; wait at most `wait_s` seconds for the first."""
@@ -147,12 +146,7 @@ class GridCarrier:
                 self._fail(site, _REASONS.get(reply.error.code, "stopped"))
             else:
                 self._outcomes[site] = _read(reply.content)
-                self._time()
-
-    def _time(self) -> None:
-        """Record the time of the first reply since the last send."""
-        if not self._timed:
-            self._timed = True
+        if not self._under_way:
             self._turnarounds_s.append(time.monotonic() - self._sent)
 
     def _fail(self, site: str, reason: Reason) -> None:

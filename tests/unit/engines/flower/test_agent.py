@@ -28,6 +28,7 @@ class Coordinator:
         self.failures: dict[str, list[Exception]] = {}
         self.bundle = "agreed"
         self.takes = True
+        self.short, self.whole = True, False
         self.done = threading.Event()
 
     def __call__(self, address, *, root_certificates, private_key, stop):
@@ -56,7 +57,9 @@ class Coordinator:
             self.done.set()
             return None
         letter = self.letters.pop(0)
-        return SimpleNamespace(run_id=1, letter=letter, is_short=True, to_bytes=lambda: letter)
+        return SimpleNamespace(
+            run_id=1, letter=letter, is_short=self.short, is_whole=self.whole, to_bytes=lambda: letter
+        )
 
     def fetch(self, delivery) -> bytes:
         self._take("fetch")
@@ -120,6 +123,15 @@ def test_letters_are_answered_and_leave_is_taken(serve) -> None:
     assert without_beats(coordinator.calls)[-2:] == ["deactivate", "close"]
     assert coordinator.calls.count("bundle_hash") == 1
     assert told == ["Connected with host:443."]
+
+
+@pytest.mark.parametrize(("short", "whole", "confirmed"), [(True, True, 0), (False, False, 2)])
+def test_only_letters_in_parts_are_confirmed(serve, short: bool, whole: bool, confirmed: int) -> None:
+    coordinator = Coordinator(b"one", b"two")
+    coordinator.short, coordinator.whole = short, whole
+    serve(coordinator)
+    assert coordinator.replies == [b"ONE", b"TWO"]
+    assert coordinator.calls.count("confirm") == confirmed
 
 
 def test_bundle_that_is_not_approved_is_refused_unread(serve) -> None:

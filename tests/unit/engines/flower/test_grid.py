@@ -11,11 +11,12 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import Metadata, ObjectTree
 from flwr.proto.recorddict_pb2 import RecordDict as NoContent
+from flwr.supercore.task_identity import TaskIdentity
 
 from multicentre.engines.flower.internal import grid as module
 from multicentre.engines.flower.internal.grid import _QuickGrid
 from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, reply_with
-from multicentre.engines.flower.internal.objects import announce, disassemble
+from multicentre.engines.flower.internal.objects import announce, disassemble, offer_to_read_whole
 from multicentre.engines.flower.records import pack_payload, unpack_payload
 
 NODE = {"lyon": 2, "porto": 3}
@@ -27,7 +28,7 @@ class SuperLink:
 
     def __init__(self, replies):
         self.trees, self.parts, self.missing, self.confirmed, self.known = {}, {}, set(), [], set(NODE.values())
-        self.waiting, self.on_backoff, self.whole = dict(replies), None, set()
+        self.waiting, self.on_backoff, self.whole, self.announced = dict(replies), None, set(), []
         for site, reply in replies.items():
             self.trees[site], parts = disassemble(reply)
             self.parts |= {name: part.deflate() for name, part in parts.items()}
@@ -40,6 +41,10 @@ class SuperLink:
             if not one.HasField("error") and site not in self.whole:
                 one.content.CopyFrom(NoContent())
         return SimpleNamespace(messages_list=bare, message_object_trees=[self.trees[site] for site in came])
+
+    def PushMessages(self, request):  # noqa: N802
+        self.announced += request.messages_list
+        return SimpleNamespace(message_ids=[one.metadata.message_id for one in request.messages_list])
 
     def PullObject(self, request):  # noqa: N802
         there = request.object_id not in self.missing
@@ -136,6 +141,80 @@ def test_where_the_superlink_drops_what_came_whole_parts_are_asked_for_from_then
     assert not came[NUMBER["lyon"]].has_error()
     grid.push_messages([delivery("lyon").message])
     assert not announce(Message(pack_payload(b"reply"), reply_to=pushed[0]), 3)[1]
+
+
+@pytest.fixture
+def after_whole_replies(link):
+    """Return a grid whose sites replied whole, and the numbers of requests that were pushed in parts since."""
+    for site in NODE:
+        reply = _whole_reply(site, NUMBER[site])
+        link.waiting[site], link.trees[site] = reply, disassemble(reply)[0]
+    link.whole |= set(NODE)
+    grid, in_parts = quick(link), []
+    grid._grid.push_messages = lambda messages: [in_parts.append(one) or "parts" for one in messages]
+    assert letters(grid.pull_messages(NUMBER.values())) == {node: site.encode() for site, node in NODE.items()}
+    return grid, in_parts
+
+
+def _whole_reply(site, number):
+    request = delivery(site).message
+    request.metadata.group_id = "whole"
+    request.metadata.__dict__["_message_id"] = number
+    reply = reply_with(site.encode(), Delivery(request, ObjectTree(object_id=number)))
+    offer_to_read_whole(reply)
+    return reply
+
+
+def request(site, size=5):
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 5, 1
+    return Message(pack_payload(bytes(size)), NODE[site], "query")
+
+
+def test_short_requests_travel_within_their_announcement_to_sites_that_say_that_they_read_it(link, after_whole_replies):
+    grid, in_parts = after_whole_replies
+    sent = [request("lyon"), request("lyon", 300_000), request("porto")]
+    numbers = grid.push_messages(sent)
+    assert numbers == [sent[0].metadata.message_id, "parts", sent[2].metadata.message_id]
+    assert in_parts == [sent[1]]
+    arrived = [message_from_proto(one) for one in link.announced]
+    assert [(one.metadata.dst_node_id, unpack_payload(one.content)) for one in arrived] == [
+        (NODE["lyon"], bytes(5)),
+        (NODE["porto"], bytes(5)),
+    ]
+
+
+def test_sites_that_never_said_that_they_read_it_get_parts(link):
+    grid, in_parts = quick(link), []
+    grid._grid.push_messages = lambda messages: [in_parts.append(one) or "parts" for one in messages]
+    grid.pull_messages(NUMBER.values())
+    assert grid.push_messages([request("lyon")]) == ["parts"]
+    assert not link.announced
+
+
+@pytest.mark.parametrize("after", ["an error", "no answer"])
+def test_after_a_failure_requests_are_sent_in_parts(link, after_whole_replies, after):
+    grid, _ = after_whole_replies
+    (number,) = grid.push_messages([request("porto")])
+    if after == "an error":
+        error = refuse_stopped(Delivery(_numbered(request("porto"), number), ObjectTree(object_id=number)))
+        link.PullMessages = lambda _: SimpleNamespace(
+            messages_list=[message_to_proto(error)], message_object_trees=[ObjectTree(object_id="c" * 64)]
+        )
+        assert [one.has_error() for one in grid.pull_messages([number])] == [True]
+    assert grid.push_messages([request("porto")]) == ["parts"]
+    assert grid.push_messages([request("lyon")]) != ["parts"]
+
+
+def _numbered(message, number):
+    message.metadata.__dict__["_message_id"] = number
+    return message
+
+
+def test_requests_within_announcements_are_pushed_a_few_at_a_time(link, after_whole_replies, monkeypatch):
+    monkeypatch.setattr(module, "_WHOLE_AT_ONCE", 1)
+    numbers = after_whole_replies[0].push_messages([request("lyon"), request("porto")])
+    assert numbers == [one.metadata.message_id for one in link.announced]
+    assert len(set(numbers)) == 2
 
 
 def test_an_error_comes_at_once(link):

@@ -21,9 +21,21 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from multicentre.engines import flower
 from multicentre.engines.flower.internal import self_test
 from multicentre.engines.flower.internal.grid import hasten
-from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, refuse_unverified, reply_with
-from multicentre.engines.flower.internal.objects import announce, ask_for_whole, assemble, disassemble
-from multicentre.engines.flower.records import unpack_payload
+from multicentre.engines.flower.internal.link import (
+    Delivery,
+    FleetLink,
+    refuse_stopped,
+    refuse_unverified,
+    reply_with,
+)
+from multicentre.engines.flower.internal.objects import (
+    announce,
+    ask_for_whole,
+    assemble,
+    disassemble,
+    offer_to_read_whole,
+)
+from multicentre.engines.flower.records import pack_payload, unpack_payload
 from multicentre.errors import MessageError
 from support.local_grid import LocalGrid
 
@@ -123,6 +135,29 @@ def test_reply_travels_whole_where_that_is_asked_for_and_it_is_short(delivery, a
         assert unpack_payload(message_from_proto(announced).content) == bytes(size)
     else:
         assert not announced.content.items
+
+
+def test_request_that_came_whole_is_read_without_a_fetch_and_its_content_is_not_stored(delivery) -> None:
+    whole = message_from_proto(message_to_proto(delivery.message))
+    whole.content = pack_payload(b"patient 12345")
+    came = Delivery(whole, delivery.tree)
+    assert came.is_whole
+    assert FleetLink.fetch(object(), came) == b"patient 12345"  # no connection is used
+    assert b"12345" not in came.to_bytes()
+    assert Delivery.from_bytes(came.to_bytes()).message.metadata == delivery.message.metadata
+    assert not delivery.is_whole
+
+
+def test_reply_says_that_requests_may_come_whole_only_to_those_who_ask_for_whole_replies(delivery) -> None:
+    plain = reply_with(b"short", delivery)
+    offer_to_read_whole(plain)
+    assert plain.metadata.group_id == ""
+    ask_for_whole(delivery.message)
+    reply = reply_with(b"short", delivery)
+    for _ in range(2):  # a push is repeated with the same reply
+        offer_to_read_whole(reply)
+        assert reply.metadata.group_id == "reads whole"
+        assert announce(reply, 3)[1]
 
 
 def test_other_content_is_fetched_whole(delivery) -> None:

@@ -25,7 +25,7 @@ _OBJECTS = ("PullObject", "ConfirmMessageReceived", "PullMessages")
 _CALLS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (FleetHttpClient, (*_OBJECTS, "ActivateNode", "SendNodeHeartbeat", "DeactivateNode")),
     (FleetHttpClient, ("GetRun", "GetFab", "PushMessages", "PushObject")),
-    (RuntimeHttpClient, _OBJECTS),
+    (RuntimeHttpClient, (*_OBJECTS, "PushMessages")),
     (HttpGrid, ("_runtime_client", "run")),
 )
 _SHORT, _LONG = b"there and back", bytes(3 * 10**6)  # one value, and an array in several chunks

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto
 from flwr.proto.error_pb2 import Error as ProtoError
@@ -16,14 +16,14 @@ from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, Pu
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import Metadata as ProtoMetadata
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest
 from flwr.serverapp import Grid
 from flwr.supercore.retry.retry_invoker import RetryState
 from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from multicentre.engines.flower.connection import do_for_each
-from multicentre.engines.flower.internal.objects import ask_for_whole, assemble
+from multicentre.engines.flower.internal.objects import READS_WHOLE, announce, ask_for_whole, assemble, disassemble
 from multicentre.engines.flower.records import MESSAGE_TYPE
 from multicentre.errors import MessageError
 
@@ -31,6 +31,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5  # about one round trip at first; lat
 _STAY_S = 0.5  # time for the objects of a reply before other replies are received
 _CHECK_AFTER_S, _PART_WITHIN_S = 1.0, 60.0  # checks of the sender are requests, too; a site is offline after 30 s
 _CONFIRM_AFTER_S = 0.25  # longer than an object takes to arrive
+_WHOLE_AT_ONCE = 16  # requests within one announcement: at most 4 MB
 
 
 def hasten(grid: Grid) -> Grid:
@@ -53,8 +54,38 @@ class _PartialReply:
     last_check: float = field(default_factory=monotonic)
 
 
+class _Readers:
+    """Sites that read requests within their announcement, and the requests sent to them so.
+
+    The last reply of a site says that its agent can. A site may return with another program: after a failure, and while
+    such a request is unanswered, its requests are sent in parts.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: set[int] = set()
+        self._unanswered: dict[str, int] = {}
+
+    def can_read(self, request: Message) -> bool:
+        node = request.metadata.dst_node_id
+        return node in self._nodes and node not in self._unanswered.values()
+
+    def record_requests(self, requests: Mapping[str, Message]) -> None:
+        self._unanswered |= {number: one.metadata.dst_node_id for number, one in requests.items() if number}
+
+    def record_reply(self, reply: Message) -> None:
+        node = self._unanswered.pop(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
+        if reply.metadata.group_id == READS_WHOLE and not reply.has_error():
+            self._nodes.add(node)
+        else:
+            self._nodes.discard(node)
+
+    def forget_all_but(self, numbers: Iterable[str]) -> None:
+        """Forget requests that are given up."""
+        self._unanswered = {number: self._unanswered[number] for number in numbers if number in self._unanswered}
+
+
 class _QuickGrid(Grid):
-    """Grid that receives replies without Flower's pauses.
+    """Grid that sends requests and receives replies without Flower's pauses.
 
     Flower's Grid waits a second for every reply whose objects have not all arrived, and long for one whose sender
     failed before it had sent all of them. Here such a reply delays no other, and counts as empty once its sender is
@@ -65,6 +96,7 @@ class _QuickGrid(Grid):
     def __init__(self, grid: HttpGrid) -> None:
         self._grid = grid
         self._partial: dict[str, _PartialReply] = {}
+        self._readers = _Readers()
         self._trouble = threading.Event()
         self._ask_for_whole = True
         _watch_retries(grid, self._trouble)
@@ -88,12 +120,17 @@ class _QuickGrid(Grid):
         return self._grid.get_nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Push requests; short replies to them may arrive within their announcement."""
+        """Push requests; short ones and short replies to them travel within their announcement, if the site can."""
         requests = list(messages)
-        if self._ask_for_whole:
-            for request in requests:
-                ask_for_whole(request)
-        return self._grid.push_messages(requests)
+        if not self._ask_for_whole:
+            return self._grid.push_messages(requests)
+        for request in requests:
+            ask_for_whole(request)
+        numbers = self._push_whole([request for request in requests if self._readers.can_read(request)])
+        others = [request for request in requests if id(request) not in numbers]
+        pushed = list(self._grid.push_messages(others)) if others else []
+        numbers |= zip(map(id, others), pushed or [""] * len(others), strict=True)
+        return [numbers[id(request)] for request in requests]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return self._grid.send_and_receive(messages, timeout=timeout)
@@ -102,6 +139,7 @@ class _QuickGrid(Grid):
         """Return the complete replies; those that arrived in parts are confirmed in the background."""
         wanted = list(message_ids)
         self._partial = {number: self._partial[number] for number in wanted if number in self._partial}
+        self._readers.forget_all_but(wanted)
         whole = self._receive_announced([number for number in wanted if number not in self._partial])
         end = monotonic() + _STAY_S
         contents: dict[str, RecordDict] = {}
@@ -118,6 +156,23 @@ class _QuickGrid(Grid):
             self._confirm([message.metadata.message_id for message in complete.values()])
         return [*whole, *complete.values()]
 
+    def _push_whole(self, requests: Sequence[Message]) -> dict[int, str]:
+        """Push the short ones of these requests without parts; return their numbers by identity."""
+        announced = {id(request): announcement for request in requests if (announcement := _whole(request))}
+        short = [request for request in requests if id(request) in announced]
+        numbers: dict[int, str] = {}
+        for start in range(0, len(short), _WHOLE_AT_ONCE):
+            batch = short[start : start + _WHOLE_AT_ONCE]
+            answer = self._grid._runtime_client.PushMessages(
+                PushAppMessagesRequest(
+                    messages_list=[announced[id(request)] for request in batch],
+                    message_object_trees=[ObjectTree(object_id=request.metadata.message_id) for request in batch],
+                )
+            )
+            self._readers.record_requests(dict(zip(answer.message_ids, batch, strict=True)))
+            numbers |= zip(map(id, batch), answer.message_ids, strict=True)
+        return numbers
+
     def _receive_announced(self, numbers: list[str]) -> list[Message]:
         """Store replies that have begun to arrive; return those that are complete or failed."""
         if not numbers:
@@ -127,6 +182,7 @@ class _QuickGrid(Grid):
         for message, tree in zip(
             map(message_from_proto, answer.messages_list), answer.message_object_trees, strict=True
         ):
+            self._readers.record_reply(message)
             if message.has_error() or message.content:
                 whole.append(message)
             elif not tree.children:  # the reply was within its announcement, and the SuperLink dropped it
@@ -200,6 +256,14 @@ class _QuickGrid(Grid):
                     )
 
         threading.Thread(target=confirm, name="confirm").start()
+
+
+def _whole(request: Message) -> ProtoMessage | None:
+    """Assign the message number; return the announcement that contains the request, None if it is too long."""
+    if not all(isinstance(record, ConfigRecord) for record in request.content.values()):
+        return None
+    announced, whole = announce(request, len(disassemble(request)[1]))
+    return announced if whole else None
 
 
 def _watch_retries(grid: HttpGrid, trouble: threading.Event) -> None:

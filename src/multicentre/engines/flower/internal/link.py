@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import httpx
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
-from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.common.serde import message_from_proto
 from flwr.proto.fab_pb2 import GetFabRequest
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
@@ -36,7 +36,13 @@ from multicentre.engines.flower.connection import (
     read_refusal,
     trust,
 )
-from multicentre.engines.flower.internal.objects import announce, assemble, disassemble
+from multicentre.engines.flower.internal.objects import (
+    announce,
+    announcement_of,
+    assemble,
+    disassemble,
+    offer_to_read_whole,
+)
 from multicentre.engines.flower.records import pack_payload, unpack_payload
 
 BEAT_S = 15  # the SuperLink considers a site offline after twice this time without a heartbeat
@@ -50,14 +56,14 @@ ResponseT = TypeVar("ResponseT")
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message for this site, without its content.
+    """A message for this site.
 
     Parameters
     ----------
     message : Message
-        Message with its sender and its run.
+        Message with its sender and its run, and with its content if that is short.
     tree : ObjectTree
-        Tree of the objects of its content.
+        Tree of the objects of its content, if the message comes without it.
     """
 
     message: Message
@@ -69,13 +75,18 @@ class Delivery:
         return self.message.metadata.run_id
 
     @property
+    def is_whole(self) -> bool:
+        """True if the message came with its content."""
+        return self.message.has_content() and bool(self.message.content)
+
+    @property
     def is_short(self) -> bool:
         """True if the payload is small enough for one object."""
         return all(not record.children for content in self.tree.children for record in content.children)
 
     def to_bytes(self) -> bytes:
-        """Return the bytes that :meth:`from_bytes` needs to answer the message after a restart."""
-        return bytes(message_to_proto(self.message).SerializeToString())
+        """Return the bytes that :meth:`from_bytes` needs to answer the message after a restart: not its content."""
+        return bytes(announcement_of(self.message).SerializeToString())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Delivery:
@@ -171,6 +182,8 @@ class FleetLink:
         MessageError
             The message has no payload.
         """
+        if delivery.is_whole:
+            return unpack_payload(delivery.message.content)
 
         def fetch(names: Sequence[str]) -> dict[str, bytes]:
             parts: dict[str, bytes] = {}
@@ -187,6 +200,7 @@ class FleetLink:
         bool
             True if the coordinator accepted it. It accepts one reply per message, and none after the message expired.
         """
+        offer_to_read_whole(reply)
         tree, parts = disassemble(reply)
         announced, whole = announce(reply, len(parts))
         to_come = ObjectTree(object_id=tree.object_id) if whole else tree

@@ -21,7 +21,9 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from multicentre.engines.flower.records import pack_payload, unpack_payload
 from multicentre.errors import MessageError
 
-WHOLE = "whole"
+# Groups of messages, which Flower passes on unread.
+WHOLE = "whole"  # of a request: a short reply may be sent within its announcement
+READS_WHOLE = "reads whole"  # of a reply: requests to its sender may be sent so, too
 _WHOLE_BYTES = 2**18  # the database of the SuperLink stores the announcement in one row
 _SHORT_PARTS = 3  # message, content and one record
 
@@ -41,16 +43,27 @@ def ask_for_whole(message: Message) -> None:
     message.metadata.group_id = WHOLE
 
 
-def announce(reply: Message, n_parts: int) -> tuple[ProtoMessage, bool]:
-    """Return the announcement of a reply of `n_parts` objects, and True if it contains the whole reply.
+def offer_to_read_whole(reply: Message) -> None:
+    """Mark the reply to a marked request so that short requests are sent within their announcement, too."""
+    if reply.metadata.group_id == WHOLE:
+        reply.metadata.group_id = READS_WHOLE
+
+
+def announce(message: Message, n_parts: int) -> tuple[ProtoMessage, bool]:
+    """Return the announcement of a message of `n_parts` objects, and True if it contains the whole message.
 
     Every object costs a request, and for a SuperLink a request costs more than its content.
     """
-    if reply.metadata.group_id == WHOLE and n_parts <= _SHORT_PARTS:
-        whole = message_to_proto(reply)
+    if message.metadata.group_id in (WHOLE, READS_WHOLE) and n_parts <= _SHORT_PARTS:
+        whole = message_to_proto(message)
         if whole.ByteSize() <= _WHOLE_BYTES:
             return whole, True
-    return message_to_proto(remove_content_from_message(reply)), False
+    return announcement_of(message), False
+
+
+def announcement_of(message: Message) -> ProtoMessage:
+    """Return a message without its content."""
+    return message_to_proto(remove_content_from_message(message))
 
 
 def assemble(tree: ObjectTree, fetch: Fetch) -> RecordDict:
