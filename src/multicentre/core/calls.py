@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from multicentre.core.messages import Message
 from multicentre.core.noise_plan import Noise
+from multicentre.core.rosters import roster_of
 from multicentre.core.steps import SitePart, Step
 from multicentre.core.wire import decode, encode
 from multicentre.errors import ConfigurationError, MessageError, MulticentreError
@@ -172,6 +173,11 @@ class Call:
     def protection(self) -> Protection:
         """Form in which the answer leaves: "unmasked", or "masked" as a summand."""
         return "unmasked" if self.mask is None else "masked"
+
+    @property
+    def n_peers(self) -> int:
+        """Number of different sites that take part in the call."""
+        return len(roster_of(self.peers).distinct)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from multicentre.core.calls import Call
 from multicentre.core.messages import Message
 from multicentre.core.noise_plan import PlanReview, PlanShown
+from multicentre.core.rosters import roster_of
 from multicentre.core.steps import Release, SitePart
 from multicentre.errors import MulticentreError, RefusedByPolicy
 
@@ -127,7 +128,7 @@ def check_alignment(part: SitePart, call: Call) -> None:
     """
     if part.common is None:
         return
-    if not set(call.peers) <= part.common.sites:
+    if not roster_of(call.peers).distinct <= part.common.sites:
         raise RefusedByPolicy(
             "calls about aligned records must be to the sites that sealed their order; a site takes part that did not",
             where=part.site,

@@ -32,6 +32,7 @@ _LARGEST_COUNT = 2.0**40  # about 10^12: no site has more patients or records
 _SMALLEST = 2.0**-500  # squares and reciprocals of bounds and sensitivities stay finite
 # Fixed sizes that every platform has; float16 and int16 would lose digits or overflow in sums.
 DTYPES = ("f8", "f4", "i8", "i4", "u8", "u1", "b1")
+_NUMPY_DTYPES = {name: np.dtype(name) for name in DTYPES}
 
 
 @dataclass(frozen=True)
@@ -311,13 +312,16 @@ class Message:
                 raise MessageError("a required field must have a value; got None", where=place(type(self), name))
             if declaration.keyed:
                 _check_names(value, place(type(self), name))
-        for name, key, declaration, value in self.items():
-            letters = {} if declaration.keyed else lengths
-            _check_value(declaration, value, letters, place(type(self), name, key))
+                for key, entry in value.items():
+                    _check_value(declaration, entry, {}, (type(self), name, key))
+            elif value is not None:
+                _check_value(declaration, value, lengths, (type(self), name))
         return self
 
 
 M = TypeVar("M", bound=Message)
+# Class, field and, within a field that is keyed by name, key of a value; made into a text only for an error.
+Where = tuple[type[Message], str] | tuple[type[Message], str, str]
 
 
 @dataclass(frozen=True)
@@ -329,13 +333,14 @@ _DECLARATIONS: dict[type[Message], Mapping[str, Declaration]] = {}
 
 
 def _declarations(kind: type[Message]) -> Mapping[str, Declaration]:
-    if kind not in _DECLARATIONS:
-        _DECLARATIONS[kind] = {
+    declared = _DECLARATIONS.get(kind)
+    if declared is None:
+        declared = _DECLARATIONS[kind] = {
             field.name: field.metadata[_DECLARATION]
             for field in dataclasses.fields(kind)
             if _DECLARATION in field.metadata
         }
-    return _DECLARATIONS[kind]
+    return declared
 
 
 def place(kind: type[Message], name: str, key: str = "") -> str:
@@ -357,37 +362,39 @@ def _is_text(value: Any) -> bool:
         return False
 
 
-def _check_value(declaration: Declaration, value: Any, lengths: dict[str, int], where: str) -> None:
+def _check_value(declaration: Declaration, value: Any, lengths: dict[str, int], where: Where) -> None:
     if declaration.kind == "array":
         _check_array(declaration, value, lengths, where)
     elif declaration.kind == "texts":
         if not (isinstance(value, tuple) and all(_is_text(entry) for entry in value)):
-            raise MessageError(f"the field must be a tuple of strings; got {type(value).__name__}", where=where)
+            raise MessageError(f"the field must be a tuple of strings; got {type(value).__name__}", where=place(*where))
     else:
         _check_scalar(declaration, value, where)
 
 
-def _check_scalar(declaration: Declaration, value: Any, where: str) -> None:
+def _check_scalar(declaration: Declaration, value: Any, where: Where) -> None:
     allowed = _SCALARS[declaration.kind]
     if not isinstance(value, allowed) or (isinstance(value, bool) and declaration.kind != "flag"):
-        raise MessageError(f"the field must be a {declaration.kind}; got {type(value).__name__}", where=where)
+        raise MessageError(f"the field must be a {declaration.kind}; got {type(value).__name__}", where=place(*where))
     if declaration.kind == "text" and not _is_text(value):
-        raise MessageError("a text must be valid Unicode; got a lone surrogate", where=where)
-    if isinstance(value, int | np.integer) and int(value) not in _INTEGERS:
-        raise MessageError("a whole number must fit 64 bits; it is beyond 64 bits", where=where)
+        raise MessageError("a text must be valid Unicode; got a lone surrogate", where=place(*where))
+    if isinstance(value, (int, np.integer)) and int(value) not in _INTEGERS:
+        raise MessageError("a whole number must fit 64 bits; it is beyond 64 bits", where=place(*where))
     if declaration.kind == "number" and declaration.finite and not math.isfinite(value):  # type: ignore[arg-type]
-        raise MessageError("values must be finite; got NaN or infinity", where=where)
+        raise MessageError("values must be finite; got NaN or infinity", where=place(*where))
 
 
-def _check_array(declaration: Declaration, value: Any, lengths: dict[str, int], where: str) -> None:
-    if type(value) is not np.ndarray or value.dtype != np.dtype(declaration.dtype):
+def _check_array(declaration: Declaration, value: Any, lengths: dict[str, int], where: Where) -> None:
+    if type(value) is not np.ndarray or value.dtype != _NUMPY_DTYPES[declaration.dtype]:
         received = value.dtype.str if type(value) is np.ndarray else type(value).__name__
-        raise MessageError(f"the field must be an array of dtype {declaration.dtype}; got {received}", where=where)
+        raise MessageError(
+            f"the field must be an array of dtype {declaration.dtype}; got {received}", where=place(*where)
+        )
     if value.ndim != len(declaration.shape):
-        raise MessageError(f"shape must be {declaration.shape}; got {value.shape}", where=where)
+        raise MessageError(f"shape must be {declaration.shape}; got {value.shape}", where=place(*where))
     for side, length in zip(declaration.shape, value.shape, strict=True):
         expected = side if isinstance(side, int) else lengths.setdefault(side, length)
         if length != expected:
-            raise MessageError(f"side {side} must be {expected}; got shape {value.shape}", where=where)
+            raise MessageError(f"side {side} must be {expected}; got shape {value.shape}", where=place(*where))
     if declaration.finite and value.dtype.kind == "f" and not np.isfinite(value).all():
-        raise MessageError("values must be finite; got NaN or infinity", where=where)
+        raise MessageError("values must be finite; got NaN or infinity", where=place(*where))

@@ -130,19 +130,30 @@ def _check(
     release: Release, noise: Noise | None, n_sites: int, what: str, hint: str, kind: type[IntegrityError]
 ) -> None:
     for field, key, declaration, value in release.items():
-        values = np.asarray(value)
-        if not values.size or values.dtype.kind not in "iuf":
+        extremes = _extremes(value)
+        if extremes is None:
             continue
-        room = room_of(type(release), field, noise)
-        bound, where = _bound(declaration), place(type(release), field, key)
-        least, most = values.min().item(), values.max().item()
+        least, most = extremes
+        room, bound = room_of(type(release), field, noise) if noise else 0.0, _bound(declaration)
         # Sums of values at their bound are rounded: a total may exceed n_sites times the bound by a factor of 1 +
         # 2^-40.
         limit = None if bound is None else n_sites * (bound + room) * (1.0 if n_sites == 1 else 1 + 2.0**-40)
         if limit is not None and not -limit <= least <= most <= limit:
+            where = place(type(release), field, key)
             raise kind(f"{what} is beyond the declared range of {n_sites * (bound or 0.0):.3g}", where=where, hint=hint)
-        if _is_tally(declaration) and not room and least < 0:
+        if least < 0 and not room and _is_tally(declaration):
+            where = place(type(release), field, key)
             raise kind(f"{what} is a count and must not be negative; it is below 0", where=where, hint=hint)
+
+
+def _extremes(value: Any) -> tuple[float, float] | None:
+    """Return the smallest and the largest value; None without numbers."""
+    if isinstance(value, np.ndarray):
+        if not value.size or value.dtype.kind not in "iuf":
+            return None
+        return np.minimum.reduce(value, axis=None).item(), np.maximum.reduce(value, axis=None).item()
+    number = value.item() if isinstance(value, np.generic) else value
+    return (number, number) if isinstance(number, (int, float)) and not isinstance(number, bool) else None
 
 
 def _bound(declaration: Declaration) -> float | None:

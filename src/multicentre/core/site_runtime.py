@@ -15,13 +15,12 @@ Refusals are written to the ledger and entered in the transcript.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from multicentre.core.calls import Call, Outcome, Refused, StateCommand
+from multicentre.core.copies import with_fields
 from multicentre.core.differencing import EarlierAnswers
 from multicentre.core.guard_protocol import Gate, Seal, SessionSeal, check_masking
 from multicentre.core.messages import Message
@@ -117,14 +116,7 @@ class SiteRuntime:
         """
         try:
             _check_message(call)
-            call = self._enter(call)
-            with self._noting_refusal(call):
-                self._gate.admit(call)
-                if call.mask is not None:
-                    check_masking(self._gate, call, self._session_seal(call))
-                release = run_step(call, self.sessions, self._gate)
-                release = self._gate.release(call, release, self.sessions.rows_behind(call))
-                return self._protect(call, release)
+            return self._answer_entered(self._enter(call))
         except MulticentreError as error:
             return Refused(error.at(self.name))
         except (Exception, SystemExit) as error:
@@ -168,11 +160,11 @@ class SiteRuntime:
             self._gate.admit(call)  # for a call that the policy refuses, the error would disclose folds with records
             raise self._gate.note_failure(call, error) from None
         if not call.step.part.in_transcript:
-            return dataclasses.replace(call, mark=transcript.mark(call))
+            return with_fields(call, mark=transcript.mark(call))
         try:
-            return dataclasses.replace(call, mark=transcript.enter(call, self.name))
+            return with_fields(call, mark=transcript.enter(call, self.name))
         except ProtocolRefused as error:
-            self._gate.note_departure(dataclasses.replace(call, mark=transcript.mark(call)), error)
+            self._gate.note_departure(with_fields(call, mark=transcript.mark(call)), error)
             raise
 
     def _begin(self, call: Call) -> SiteTranscript:
@@ -192,11 +184,15 @@ class SiteRuntime:
             raise one_selection(call.session)
         return transcript
 
-    @contextmanager
-    def _noting_refusal(self, call: Call) -> Iterator[None]:
-        """Enter in the transcript that this site refused a call which others may have carried out."""
+    def _answer_entered(self, call: Call) -> Message:
+        """Return the answer to a call that was entered, or enter in the transcript that this site refused it."""
         try:
-            yield
+            self._gate.admit(call)
+            if call.mask is not None:
+                check_masking(self._gate, call, self._session_seal(call))
+            release = run_step(call, self.sessions, self._gate)
+            release = self._gate.release(call, release, self.sessions.rows_behind(call))
+            return self._protect(call, release)
         except (Exception, SystemExit):
             step = call.step
             if step.part.in_transcript and step.addressed == "all" and not step.refusable:
@@ -206,7 +202,7 @@ class SiteRuntime:
     def _protect(self, call: Call, release: Release) -> Message:
         """Return a release in the form in which it leaves the site."""
         if call.mask is None:
-            return dataclasses.replace(release, patients={})
+            return with_fields(release, patients={})
         sealing = self._session_seal(call)
         return sealing.seal.protect(call, release, sealing.keys)
 

@@ -34,7 +34,7 @@ def run_step(call: Call, sessions: SiteSessions, gate: Gate) -> Release:
         part = sessions.part(call.session, call.step.part, call.selection)
         part.noised = gate.hides(call)
         part.masked, part.least_behind = call.mask is not None, _least_behind(call, sessions, gate)
-        part.n_peers = len(set(call.peers))
+        part.n_peers = call.n_peers
         check_alignment(part, call)
         if not (part.masked or part.noised):
             sessions.check_unmasked_answer(call)

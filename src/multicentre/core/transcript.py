@@ -34,8 +34,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from multicentre.core.calls import DIGEST_BYTES, Call, Entry, Mark, Place
+from multicentre.core.calls import DIGEST_BYTES, Call, Entry, Mark, Mask, Place
 from multicentre.core.messages import Message
+from multicentre.core.rosters import roster_of
 from multicentre.core.steps import SitePart, Step
 from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError, ProtocolRefused
@@ -134,7 +135,7 @@ class SiteTranscript:
         for number, entry in enumerate(entries, start=self.length):
             if entry.number != number:
                 raise _refusal("the site must receive all earlier calls of the fit; it missed some", entry.step)
-            if roster is not None and roster != entry.peers and not set(entry.peers) <= set(roster):
+            if roster is not None and roster is not entry.peers and not set(entry.peers) <= set(roster):
                 raise _refusal("sites of a call must have taken part in the earlier calls; one did not", entry.step)
             roster = entry.peers if entry.step.addressed == "all" else roster
 
@@ -145,7 +146,7 @@ class SiteTranscript:
 
     def _add(self, entry: Entry) -> None:
         self._settled = self._with_restored(self._settled)
-        self._value = _hash([self._with_restored(self._value), *_content(entry)])
+        self._value = _hash_of_texts(self._with_restored(self._value), *_content(entry))
         if entry.step.addressed == "all":
             self._settled, self._roster = self._value, entry.peers
         self._restored = {}
@@ -244,7 +245,7 @@ def _checked_requests(call: Call, site: str) -> str:
     if (
         len(dict(requests)) < len(requests)
         or dict(requests).get(site) != digest
-        or not set(dict(requests)) <= set(call.peers)
+        or not set(dict(requests)) <= roster_of(call.peers).distinct
     ):
         raise _refusal(
             "the list of the sites' messages must contain the message that this site received; it does not", call.step
@@ -266,27 +267,40 @@ def _listed(calls: Mapping[str, Call]) -> tuple[tuple[str, str], ...]:
 
 
 def _entry_of(call: Call, number: int, requests: str) -> Entry:
-    noise = call.noise and [call.noise.mechanism, sorted(call.noise.multipliers.items())]
-    mask = call.mask and [getattr(call.mask, name) for name in ("agreement", "number", "threshold", "colluding")]
-    terms = _hash([call.study, mask, call.mask is not None and call.mask.counted, noise])
+    terms = _terms_without_noise(call.study, call.mask) if call.noise is None else _terms_of(call)
     return Entry(number, call.sequence, call.step, call.peers, terms, requests)
+
+
+@lru_cache(maxsize=64)
+def _terms_without_noise(study: str, mask: Mask | None) -> str:
+    return _hash([study, *_mask_terms(mask), None])
+
+
+def _terms_of(call: Call) -> str:
+    noise = call.noise and [call.noise.mechanism, sorted(call.noise.multipliers.items())]
+    return _hash([call.study, *_mask_terms(call.mask), noise])
+
+
+def _mask_terms(mask: Mask | None) -> tuple[list[str | int] | None, bool]:
+    if mask is None:
+        return None, False
+    return [mask.agreement, mask.number, mask.threshold, mask.colluding], mask.counted
 
 
 def _content(entry: Entry) -> list[Any]:
     step = entry.step
     name = [step.method, step.name, step.addressed]
-    return [entry.number, entry.call, *name, _digest_of_peers(entry.peers), entry.terms, entry.requests]
-
-
-# Sites in one process share the tuple. With a thousand sites, computing this hash each time would dominate the run
-# time.
-@lru_cache(maxsize=16)
-def _digest_of_peers(peers: tuple[str, ...]) -> str:
-    return _hash(peers)
+    return [entry.number, entry.call, *name, roster_of(entry.peers).digest, entry.terms, entry.requests]
 
 
 def _hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _hash_of_texts(*content: Any) -> str:
+    """Return the hash of texts and numbers; sites in one process enter the same calls."""
+    return _hash(content)
 
 
 def _refusal(reason: str, step: Step[Any, Any, Any]) -> ProtocolRefused:

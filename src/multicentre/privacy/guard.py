@@ -153,11 +153,10 @@ class Guard:
         DisclosureRefused
             The site has fewer patients than the policy's minimum. This is also reported with a privacy budget.
         """
-        metadata, releases = call_metadata(call), call.step.releases
         for refusal in self._refusals(call):
-            self._raise(metadata, refusal)
-        if releases.tells_of_patients():
-            with self._refusing(metadata):
+            self._raise(call, refusal)
+        if call.step.releases.tells_of_patients():
+            with self._refusing(call):
                 self.charging.admit(call)
             self._check_noise_unit(call)
 
@@ -189,7 +188,7 @@ class Guard:
         if n_parameters and self._n_records is not None and call.step.releases.tells_of_patients():
             n_patients = self.people.among(rows).fewest(self._n_records if rows is None else len(rows))
             share = self.policy.max_parameters_per_patient
-            self._raise(call_metadata(call), find_excess_coefficients(call, n_parameters, n_patients, share))
+            self._raise(call, find_excess_coefficients(call, n_parameters, n_patients, share))
 
     def check_sites_per_field(self, call: Call, behind: Mapping[Field, SitesBehind]) -> None:
         """Check that enough sites have each view and column of a masked sum.
@@ -206,7 +205,7 @@ class Guard:
             There are fewer than the policy's ``min_sites_in_sum``.
         """
         if call.step.releases.tells_of_patients():
-            self._raise(call_metadata(call), find_lone_fields(behind, self.policy.min_sites_in_sum))
+            self._raise(call, find_lone_fields(behind, self.policy.min_sites_in_sum))
 
     # Inputs of a site part
 
@@ -258,11 +257,10 @@ class Guard:
         RefusedByPolicy
             The budget was spent in the meantime.
         """
-        metadata = call_metadata(call)
         if type(release) is not call.step.releases or not isinstance(release, Release):
             expected = call.step.releases.__name__
             reason = f"the answer must be a release of class {expected}; got {type(release).__name__}"
-            self._raise(metadata, Refusal("release", reason, DisclosureRefused))
+            self._raise(call, Refusal("release", reason, DisclosureRefused))
         try:
             release.checked()
             check_ranges(release)
@@ -272,14 +270,15 @@ class Guard:
             self._raise_for_answer(call, Refusal(error.where, reason, DisclosureRefused, hint))
         with self.memory.alone():
             counts = self._check_counts(call, release, rows)
-        with self._refusing(metadata):
+        metadata = call_metadata(call)
+        with self._refusing(call):
             noised = self.charging.add_noise(call, release)
             cost_facts = self.charging.pay(call, metadata, "patient" if self._counts_patients else "record")
         fields = [
             field_metadata(f"{name}[{key}]" if key else name, value, of_field, call.protection)
             for (name, key, _, value), of_field in zip(noised.items(), counts, strict=True)
         ]
-        self.ledger.append("release", {**metadata, "fields": fields, **cost_facts})
+        self.ledger.add("release", {**metadata, "fields": fields, **cost_facts})
         return self._with_patients(noised, rows)
 
     def _check_counts(self, call: Call, release: Release, rows: NDArray[np.int64] | None) -> list[Counts]:
@@ -289,7 +288,7 @@ class Guard:
         cohort = self.cohort if rows is None else self._fingerprints(rows)
         least, group = self.policy.min_difference, group_of(call.step)
         if least:
-            self._raise(call_metadata(call), find_close_cohort(self.memory, group, cohort, least))
+            self._raise(call, find_close_cohort(self.memory, group, cohort, least))
         patient_counts, counts = self.people.among(rows), []
         for item in release.items():
             self._raise_for_answer(call, find_value_refusal(call, release, item, patient_counts, self.policy))
@@ -317,7 +316,7 @@ class Guard:
         """
         if call.step.part is PlanReview:
             return error
-        self.ledger.append("failure", {**call_metadata(call), "reason": type(error).__name__})
+        self.ledger.add("failure", {**call_metadata(call), "reason": type(error).__name__})
         if not call.step.part.holds_patients or not self._has_budget:
             return error
         self._log.error("step %s of %s: %s", call.step.name, call.step.method, error)
@@ -325,7 +324,7 @@ class Guard:
 
     def note_departure(self, call: Call, error: MulticentreError) -> None:
         """Write to the ledger that a call was refused because it departs from earlier requests or agreements."""
-        self.ledger.append("refusal", {**call_metadata(call), "reason": error.what})
+        self.ledger.add("refusal", {**call_metadata(call), "reason": error.what})
 
     def _neutral(self, call: Call) -> DataError:
         self._failures += 1
@@ -355,7 +354,7 @@ class Guard:
         """Refuse noise calibrated to one record if a patient has several, unless the part bounds their sum."""
         if call.noise is None:
             return
-        self._raise(call_metadata(call), self._find_unit_refusal())
+        self._raise(call, self._find_unit_refusal())
         if not self.people.are_hidden_by(call.step.part):
             most = _round_up(self.people.most_records)
             reason = f"a patient must have one record, because the noise hides one record; got up to {most:,}"
@@ -363,28 +362,31 @@ class Guard:
 
     def _raise_for_answer(self, call: Call, refusal: Refusal | None) -> None:
         """Refuse an answer because of its content; with a budget the coordinator does not receive the reason."""
+        if refusal is None:
+            return
         try:
-            self._raise(call_metadata(call), refusal)
+            self._raise(call, refusal)
         except DisclosureRefused:
             if not self._has_budget:
                 raise
             raise self._neutral(call) from None
 
     @contextmanager
-    def _refusing(self, metadata: Mapping[str, Any]) -> Iterator[None]:
+    def _refusing(self, refused: Call | Mapping[str, Any]) -> Iterator[None]:
         """Write an error of the block to the ledger, as a refusal."""
         try:
             yield
         except MulticentreError as error:
             kind = DisclosureRefused if isinstance(error, MessageError) else RefusedByPolicy
-            self._raise(metadata, Refusal(error.where, error.what, kind, error.hint))
+            self._raise(refused, Refusal(error.where, error.what, kind, error.hint))
 
-    def _raise(self, metadata: Mapping[str, Any], refusal: Refusal | None) -> None:
-        """Write a refusal to the ledger and raise it; do nothing without one."""
+    def _raise(self, refused: Call | Mapping[str, Any], refusal: Refusal | None) -> None:
+        """Write the refusal of a call, or of a request with this metadata, to the ledger and raise it, if any."""
         if refusal is None:
             return
         term, reason = refusal.term, refusal.reason
-        self.ledger.append("refusal", {**metadata, "reason": f"{term}: {reason}" if term else reason})
+        metadata = call_metadata(refused) if isinstance(refused, Call) else refused
+        self.ledger.add("refusal", {**metadata, "reason": f"{term}: {reason}" if term else reason})
         raise refusal.error(reason, where=f"{metadata['step']}, {term}" if term else "", hint=refusal.hint)
 
     @property

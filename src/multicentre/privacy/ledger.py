@@ -12,6 +12,7 @@ import io
 import json
 import os
 import threading
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,6 +85,7 @@ class Ledger:
         keys: Collection[str] = (),
     ) -> None:
         self._entries: list[Entry] = []
+        self._unsealed: deque[tuple[datetime, str, Entry]] = deque()
         self._durable = durable
         self._path = path
         self._size = 0
@@ -115,19 +117,23 @@ class Ledger:
     @property
     def head(self) -> Head:
         """Current end of the ledger."""
-        return self._head
+        with self._writing:
+            self._seal_all()
+            return self._head
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All entries, the oldest first."""
-        return tuple(self._entries)
+        with self._writing:
+            self._seal_all()
+            return tuple(self._entries)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per step that released values or was refused.
 
         Columns are those of :func:`multicentre.privacy.ledger_summary.summarise_entries`.
         """
-        return summarise_entries(self._entries)
+        return summarise_entries(self.entries)
 
     def note(self, **facts: Any) -> None:
         """Add values to the next entry; a later note replaces an earlier one of the same name."""
@@ -136,7 +142,7 @@ class Ledger:
 
     def last(self, fact: str) -> Any:
         """Return a value of the last entry that has it; None if no entry has it."""
-        return next((entry[fact] for entry in reversed(self._entries) if fact in entry), None)
+        return next((entry[fact] for entry in reversed(self.entries) if fact in entry), None)
 
     def append(self, event: str, facts: Mapping[str, Any]) -> Entry:
         """Write one entry and return it; it is in the file when this method returns.
@@ -147,39 +153,67 @@ class Ledger:
             Another process wrote to the file since this ledger was opened.
         """
         with self._writing:
-            entry: Entry = {
-                "entry": self._head.entries + 1,
-                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                "event": event,
-                **self._of,
-                **facts,
-                **self._of,
-                **self._noted,
-                "previous": self._head.hash,
-                **self._signed_by,
-            }
-            content = _ENCODER.encode(entry)
-            entry["hash"] = hashlib.sha256(content.encode()).hexdigest()
-            if self._signer is not None:
-                entry["signature"] = self._signer.sign(_signed_text_of(entry)).hex()
+            self._add(event, facts)
+            self._seal_all()
+            return self._entries[-1]
+
+    def add(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Write one entry; `facts` must not be changed afterwards.
+
+        An entry of a file is in the file when this method returns. Entries in memory are hashed and signed when the
+        ledger is first read, which a simulation may never do.
+
+        Raises
+        ------
+        IntegrityError
+            Another process wrote to the file since this ledger was opened.
+        """
+        with self._writing:
+            self._add(event, facts)
             if self._path is not None:
-                outside = _ENCODER.encode({name: entry[name] for name in _OUTSIDE_HASH if name in entry})
-                try:
-                    self._write(self._path, f"{content[:-1]},{outside[1:]}\n".encode())
-                except OSError as error:
-                    raise IntegrityError(
-                        f"the ledger cannot be written ({error.strerror}); nothing was released",
-                        where=str(self._path),
-                        hint="Free disk space, or make the file writable for its owner.",
-                    ) from None
-            self._entries.append(entry)
-            self._head = head_of(self._entries)
+                self._seal_all()
+
+    def _add(self, event: str, facts: Mapping[str, Any]) -> None:
+        self._unsealed.append((datetime.now(UTC), event, {**facts, **self._of, **self._noted}))
+        if self._path is None:
             self._noted = {}
-        return entry
+
+    def _seal_all(self) -> None:
+        while self._unsealed:
+            self._seal(*self._unsealed.popleft())
+            self._noted = {}
+
+    def _seal(self, time: datetime, event: str, facts: Entry) -> None:
+        """Chain, sign and store one entry."""
+        entry: Entry = {
+            "entry": self._head.entries + 1,
+            "time": time.isoformat(timespec="milliseconds"),
+            "event": event,
+            **self._of,
+            **facts,
+            "previous": self._head.hash,
+            **self._signed_by,
+        }
+        content = _ENCODER.encode(entry)
+        entry["hash"] = hashlib.sha256(content.encode()).hexdigest()
+        if self._signer is not None:
+            entry["signature"] = self._signer.sign(_signed_text_of(entry)).hex()
+        if self._path is not None:
+            outside = _ENCODER.encode({name: entry[name] for name in _OUTSIDE_HASH if name in entry})
+            try:
+                self._write(self._path, f"{content[:-1]},{outside[1:]}\n".encode())
+            except OSError as error:
+                raise IntegrityError(
+                    f"the ledger cannot be written ({error.strerror}); nothing was released",
+                    where=str(self._path),
+                    hint="Free disk space, or make the file writable for its owner.",
+                ) from None
+        self._entries.append(entry)
+        self._head = head_of(self._entries)
 
     def write(self, path: Path) -> None:
         """Write the whole ledger to a file."""
-        write_atomically(path, "".join(_line(entry) + "\n" for entry in self._entries).encode())
+        write_atomically(path, "".join(_line(entry) + "\n" for entry in self.entries).encode())
 
     def _write(self, path: Path, line: bytes) -> None:
         handle = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, "ledger")

@@ -92,7 +92,7 @@ def find_too_few_sites(call: Call, min_sites: int) -> Refusal | None:
     """Return the refusal of a masked sum that can be read with fewer sites than the policy's minimum."""
     if call.mask is None:
         return None
-    n_sites = min(len(set(call.peers)), call.mask.threshold)
+    n_sites = min(call.n_peers, call.mask.threshold)
     if n_sites >= min_sites:
         return None
     return Refusal(
@@ -206,7 +206,7 @@ def max_parameters(call: Call, n_patients: int, share: float) -> int:
     >>> max_parameters(masked, 60, 1 / 3)
     40
     """
-    n_sites = 1 if call.mask is None else min(len(set(call.peers)), call.mask.threshold)
+    n_sites = 1 if call.mask is None else min(call.n_peers, call.mask.threshold)
     return math.floor(share * n_patients * n_sites * (1 + _ROUNDING))
 
 
