@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 from multicentre.core.calls import Call, Lost, Outcome, Refused, StateCommand, encode_call
 from multicentre.core.messages import Nothing
 from multicentre.core.rounds import Listener
+from multicentre.engines.remote.batches import WaitingCall, n_together, outcomes_of, request_of
 from multicentre.engines.remote.opening import Opening
-from multicentre.engines.remote.packing import Kind, Reply, Request, pack_command, unpack_error, unpack_outcome
+from multicentre.engines.remote.packing import Kind, Reply, Request, pack_command, unpack_error
 from multicentre.engines.remote.socket import Carrier, Reason, Unreachable
 from multicentre.errors import (
     ConfigurationError,
@@ -129,25 +130,25 @@ class RemoteEngine:
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Carry each call to its site and return each site's outcome."""
+        return self.exchange_together([calls], time_limit_s)[0]
+
+    def exchange_together(
+        self, batch: Sequence[Mapping[str, Call]], time_limit_s: float | None
+    ) -> list[dict[str, Outcome]]:
+        """Carry the calls of several exchanges in one request per site; in several if they exceed a message."""
         if self._closed:
             raise ConfigurationError("the federation is closed", hint="Make a new one.")
-        deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
-        outcomes: dict[str, Outcome] = {
-            site: _lost_state(site, self._sites[site]) for site in self._sites_without_state(calls)
-        }
-        bodies = {key: encode_call(call) for key, call in {id(call.request): call for call in calls.values()}.items()}
-        remaining = {site: call for site, call in calls.items() if site not in outcomes}
-        replies = self._send_and_collect(
-            "call", {site: bodies[id(call.request)] for site, call in remaining.items()}, deadline
-        )
-        closed = [site for site, reply in replies.items() if isinstance(reply, Reply) and reply.kind == "closed"]
-        for site in closed:
-            self._sites[site].since = _since(replies[site])
-            self._sites[site].lost_sessions |= self._sites[site].sessions
-        again = self._reopen({site: remaining[site] for site in closed}, bodies, deadline)
-        for site, call in remaining.items():
-            outcomes[site] = self._call_outcome(site, call, again.get(site, replies[site]))
-            self._sites[site].sessions.add(call.session)
+        waiting: dict[str, list[WaitingCall]] = {}
+        for place, calls in enumerate(batch):
+            bodies = {key: encode_call(one) for key, one in {id(one.request): one for one in calls.values()}.items()}
+            for site, call in calls.items():
+                waiting.setdefault(site, []).append(WaitingCall(place, call, bodies[id(call.request)]))
+        most = max(map(len, waiting.values()), default=0)
+        deadline = None if time_limit_s is None else time.monotonic() + time_limit_s * most
+        outcomes: list[dict[str, Outcome]] = [{} for _ in batch]
+        reopened: set[str] = set()
+        while waiting := self._without_lost_states(waiting, outcomes):
+            self._carry(waiting, outcomes, reopened, deadline)
         return outcomes
 
     def run_command(self, command: StateCommand, sites: tuple[str, ...]) -> None:
@@ -166,7 +167,7 @@ class RemoteEngine:
         for site in sites:
             self._sites[site].commands.append(command)
             self._sites[site].sessions.add(command.session)
-        replies = self._send_and_collect("restore", dict.fromkeys(sites, b""), None)
+        replies = self._send_and_collect(dict.fromkeys(sites, ("restore", b"")), None)
         for site, reply in replies.items():
             if isinstance(reply, Lost | Refused):
                 raise reply.error
@@ -192,13 +193,13 @@ class RemoteEngine:
             self._closed = True
             try:
                 present = [site for site, state in self._sites.items() if state.facts and not state.away]
-                self._send_and_collect("close", dict.fromkeys(present, b""), time.monotonic() + _CLOSING_S)
+                self._send_and_collect(dict.fromkeys(present, ("close", b"")), time.monotonic() + _CLOSING_S)
             finally:
                 self._carrier.close()
 
     def _open_at(self, sites: tuple[str, ...], time_limit_s: float | None) -> dict[str, Lost | Refused | Reply]:
         deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
-        replies = self._send_and_collect("open", dict.fromkeys(sites, self._opening.pack()), deadline)
+        replies = self._send_and_collect(dict.fromkeys(sites, ("open", self._opening.pack())), deadline)
         for site, reply in replies.items():
             if isinstance(reply, Reply) and reply.kind == "refused":
                 replies[site] = Refused(unpack_error(reply).at(site))
@@ -222,32 +223,56 @@ class RemoteEngine:
         state.facts = facts
         return reply
 
-    def _reopen(
-        self, calls: Mapping[str, Call], bodies: Mapping[int, bytes], deadline: float | None
-    ) -> dict[str, Reply | Lost | Refused]:
-        """Open the run again at sites that restarted, and repeat calls that need no earlier state."""
-        if not calls:
-            return {}
-        limit = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-        opened = self._open_at(tuple(calls), limit)
-        failed = {site: outcome for site, outcome in opened.items() if not isinstance(outcome, Reply)}
-        lost = {
-            site: _lost_state(site, self._sites[site])
-            for site in self._sites_without_state(calls)
-            if site not in failed
-        }
-        fresh = {s: bodies[id(call.request)] for s, call in calls.items() if s not in failed and s not in lost}
-        return {**failed, **lost, **self._send_and_collect("call", fresh, deadline)}
+    def _without_lost_states(
+        self, waiting: Mapping[str, list[WaitingCall]], outcomes: list[dict[str, Outcome]]
+    ) -> dict[str, list[WaitingCall]]:
+        """Return the calls whose site has the session of the call and those that its selection depends on."""
+        left: dict[str, list[WaitingCall]] = {}
+        for site, calls in waiting.items():
+            for one in calls:
+                if self._sites[site].lost_sessions & _sessions_needed(one.call):
+                    outcomes[one.place][site] = _lost_state(site, self._sites[site])
+                else:
+                    left.setdefault(site, []).append(one)
+        return left
 
-    def _sites_without_state(self, calls: Mapping[str, Call]) -> list[str]:
-        """Return the sites that lost the session of their call, or a session that its selection depends on."""
-        return [site for site, call in calls.items() if self._sites[site].lost_sessions & _sessions_needed(call)]
+    def _carry(
+        self,
+        waiting: dict[str, list[WaitingCall]],
+        outcomes: list[dict[str, Outcome]],
+        reopened: set[str],
+        deadline: float | None,
+    ) -> None:
+        """Send every site as many of its calls as fit a message, and remove those with an outcome.
+
+        The calls of a site that restarted stay: the run is opened there again, once.
+        """
+        sent = {site: calls[: n_together([len(one.body) for one in calls])] for site, calls in waiting.items()}
+        replies = self._send_and_collect({site: request_of(calls) for site, calls in sent.items()}, deadline)
+        closed = [site for site, one in replies.items() if isinstance(one, Reply) and one.kind == "closed"]
+        for site in closed:
+            self._sites[site].since = _since(replies[site])
+            self._sites[site].lost_sessions |= self._sites[site].sessions
+        restarted = [site for site in closed if site not in reopened]
+        reopened.update(restarted)
+        limit = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        opened = self._open_at(tuple(restarted), limit) if restarted else {}
+        for site, calls in sent.items():
+            if site in opened and isinstance(opened[site], Reply):
+                continue
+            calls = waiting[site][:] if site in opened else calls  # a site that cannot be opened has no outcome
+            for one, outcome in zip(calls, outcomes_of(site, calls, opened.get(site, replies[site])), strict=False):
+                outcomes[one.place][site] = outcome
+                waiting[site].remove(one)
+            self._sites[site].sessions.update(one.call.session for one in calls)
+        for site in [site for site, calls in waiting.items() if not calls]:
+            del waiting[site]
 
     def _send_and_collect(
-        self, kind: Kind, bodies: Mapping[str, bytes], deadline: float | None
+        self, contents: Mapping[str, tuple[Kind, bytes]], deadline: float | None
     ) -> dict[str, Reply | Lost | Refused]:
         number = next(self._numbers)
-        requests = {site: self._request(kind, number, site, body) for site, body in bodies.items()}
+        requests = {site: self._request(kind, number, site, body) for site, (kind, body) in contents.items()}
         pending = {site: _PendingRequest(request, request.pack()) for site, request in requests.items()}
         replies: dict[str, Reply | Lost | Refused] = {}
         start_time = _now()
@@ -318,15 +343,6 @@ class RemoteEngine:
             one.retry_time, one.sent_at = None, now
         if due:
             self._carrier.send({site: one.packed for site, one in due.items()})
-
-    def _call_outcome(self, site: str, call: Call, reply: Reply | Lost | Refused) -> Outcome:
-        if not isinstance(reply, Reply):
-            return reply
-        try:
-            outcome = unpack_outcome(reply, call)
-        except MulticentreError as error:
-            return Refused(error.at(site))
-        return Refused(outcome.error.at(site)) if isinstance(outcome, Refused) else outcome
 
 
 def _read(site: str, outcome: bytes, number: int) -> Reply | Refused | None:

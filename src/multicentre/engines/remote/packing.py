@@ -17,12 +17,12 @@ from multicentre.errors import IntegrityError, MessageError, MulticentreError, S
 from multicentre.privacy.ledger_heads import Head
 from multicentre.privacy.secure_sum.messages import Masked
 
-FORMAT = 3  # raised with every change of names or fields, so that other versions are refused by name
+FORMAT = 4  # raised with every change of names or fields, so that other versions are refused by name
 MOST_TEXT = 2000  # characters; the longest messages of the package have some hundreds
 _LARGEST_HEAD = 8 * 2**20  # room for the ledger heads of thousands of sites; parsing needs many times this memory
 _PATH = re.compile(r"(?<![^\s'\"(=])(?:/|[A-Za-z]:\\)(?=\S)[^,;'\")]*")
-Kind = Literal["open", "call", "restore", "close"]
-ReplyKind = Literal["opened", "answer", "refused", "done", "closed"]
+Kind = Literal["open", "call", "calls", "restore", "close"]
+ReplyKind = Literal["opened", "answer", "answers", "refused", "done", "closed"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Request:
 
     Parameters
     ----------
-    kind : {"open", "call", "restore", "close"}
+    kind : {"open", "call", "calls", "restore", "close"}
     run : str
         Name of the run; the same after a resume.
     attempt : int
@@ -264,8 +264,8 @@ def _is_token(run: str) -> bool:
     return 0 < len(run) <= 64 and run.isalnum() and run.isascii()
 
 
-_KINDS = ("open", "call", "restore", "close")
+_KINDS = ("open", "call", "calls", "restore", "close")
 _ACTIONS = ("keep", "restore", "reset", "forget")
-_REPLIES = ("opened", "answer", "refused", "done", "closed")
+_REPLIES = ("opened", "answer", "answers", "refused", "done", "closed")
 _REQUEST = {"kind": str, "run": str, "attempt": int, "number": int, "commands": list, "heads": str}
 _COMMAND = {"action": str, "session": str, "method": str, "name": str, "number": int}

@@ -9,8 +9,8 @@ import logging
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +21,7 @@ from multicentre.core.requester import answering
 from multicentre.core.site_runtime import SiteRuntime
 from multicentre.core.steps import SitePart
 from multicentre.core.storage import Store
+from multicentre.engines.remote.batches import n_together, pack_outcomes, unpack_several
 from multicentre.engines.remote.opening import Opening
 from multicentre.engines.remote.packing import Reply, Request, pack_error, pack_outcome, unpack_command
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES
@@ -31,6 +32,7 @@ from multicentre.privacy.secret_files import Secret
 MOST_RUNS = 4  # open runs hold their data in memory
 MAX_STORED_RUNS = 20  # states of older runs are deleted, so that the disk does not fill up
 _TERMS = "terms"
+Offers = Callable[[str], type[SitePart]]
 
 
 class SiteService(Protocol):
@@ -59,6 +61,7 @@ class SiteService(Protocol):
 class _Run:
     opening: Opening
     runtime: SiteRuntime
+    held: dict[bytes, Reply] = field(default_factory=dict)  # by the hash of the call
 
 
 class RequestHandler:
@@ -178,16 +181,42 @@ class RequestHandler:
             run.runtime.run_command(unpack_command(command, offers))
         if request.kind == "close":
             del self._runs[request.run]
-        if request.kind != "call":
+        if request.kind not in ("call", "calls"):
             return Reply(request.number, "done", ledger=run.runtime.head)
-        call = decode_call(request.body, offers)
+        if request.kind == "call":
+            reply = self._answer(run, request.number, request.body, offers)
+        else:
+            reply = pack_outcomes(request.number, self._answer_several(run, request, offers))
+        return dataclasses.replace(reply, ledger=run.runtime.head)
+
+    def _answer_several(self, run: _Run, request: Request, offers: Offers) -> list[Reply]:
+        """Return the replies to the first calls of a batch, as many as fit one message."""
+        replies: list[Reply] = []
+        for body in unpack_several(request.body):
+            try:
+                reply = self._answer(run, request.number, body, offers)
+                _check_size(reply.body, "answer")
+            except MulticentreError as error:  # of this call only
+                self._log.warning("%s", error)
+                reply = pack_error(request.number, error.at(self.name))
+            if n_together([len(one.body) for one in (*replies, reply)]) <= len(replies):
+                run.held[hashlib.sha256(body).digest()] = reply
+                break
+            replies.append(reply)
+        return replies
+
+    def _answer(self, run: _Run, number: int, body: bytes, offers: Offers) -> Reply:
+        """Return the reply to a call, or the one that was held because it did not fit an earlier message."""
+        if run.held and (held := run.held.pop(hashlib.sha256(body).digest(), None)) is not None:
+            return dataclasses.replace(held, number=number)
+        call = decode_call(body, offers)
         if call.study != run.opening.study or not set(call.peers) <= set(run.opening.sites):
             raise MessageError("the call must name the study and sites of the open run; got others", where="request")
         with answering(run.runtime.requester):
             outcome = run.runtime.answer(call)
         if isinstance(outcome, Refused):
             self._log.warning("%s", outcome.error)
-        return dataclasses.replace(pack_outcome(request.number, outcome), ledger=run.runtime.head)
+        return pack_outcome(number, outcome)
 
     def _forget_old_runs(self) -> None:
         folders = sorted((one for one in self._folder.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
