@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import weakref
@@ -18,6 +19,8 @@ from multicentre.core.wire import decode, encode
 from multicentre.errors import ConfigurationError, QuorumLost
 from multicentre.privacy.ledger_heads import Head
 
+MOST_THREADS = 32  # more than the cores of most machines; a thousand threads wait for each other most of the time
+_POOL = "pool of sites"
 QUICK_S = 1e-3  # well above the cost of handing a call to a thread
 Outbox = SimpleQueue[tuple[str, int, Outcome | BaseException]]
 Task = tuple[Callable[[str, Call], Outcome], str, int, Call, Outbox]
@@ -36,9 +39,9 @@ class InProcess:
 
     Notes
     -----
-    Each site has one thread and runs one step at a time. A step that exceeds its time limit continues, its answer is
-    dropped, and the next call of this site waits for it; other sites do not wait. The threads end with the engine and
-    never keep the process alive.
+    Each site runs one step at a time. With a time limit, each site has a thread. A step that exceeds the limit
+    continues, its answer is dropped, and the next call of this site waits for it; other sites do not wait. Without a
+    limit, up to 32 sites run at the same time. The threads end with the engine and never keep the process alive.
     """
 
     def __init__(self, runtimes: Mapping[str, SiteRuntime], *, strict: bool = False) -> None:
@@ -69,6 +72,8 @@ class InProcess:
         steps = {call.step for calls in batch for call in calls.values()}
         if time_limit_s is None and steps <= self._quick:
             outcomes = [{site: self._answer(site, call) for site, call in calls.items()} for calls in batch]
+        elif time_limit_s is None:
+            outcomes = self._exchange_in_pool(batch)
         else:
             outcomes = self._exchange_in_threads(batch, time_limit_s)
         quick = time.perf_counter() - began < QUICK_S * sum(map(len, batch))
@@ -95,8 +100,25 @@ class InProcess:
         self._closed = True
         _end_threads(self._inboxes)
 
+    def _exchange_in_pool(self, batch: Sequence[Mapping[str, Call]]) -> list[dict[str, Outcome]]:
+        """Run the calls in threads that the sites share: a thread per site would cost more than short steps."""
+        outbox: Outbox = SimpleQueue()
+        sites = dict.fromkeys(site for calls in batch for site in calls)
+        inboxes = [self._inbox(f"{_POOL} {number}") for number in range(min(len(sites), MOST_THREADS))]
+        for inbox, site in zip(itertools.cycle(inboxes), sites):
+            for place, calls in enumerate(batch):
+                if site in calls:
+                    inbox.put((self._answer, site, place, calls[site], outbox))
+        outcomes: list[dict[str, Outcome]] = [{} for _ in batch]
+        for _ in range(sum(map(len, batch))):
+            site, place, outcome = outbox.get()
+            if isinstance(outcome, BaseException):
+                raise outcome
+            outcomes[place][site] = outcome
+        return [{site: outcome[site] for site in calls} for calls, outcome in zip(batch, outcomes, strict=True)]
+
     def _exchange_in_threads(
-        self, batch: Sequence[Mapping[str, Call]], time_limit_s: float | None
+        self, batch: Sequence[Mapping[str, Call]], time_limit_s: float
     ) -> list[dict[str, Outcome]]:
         outbox: Outbox = SimpleQueue()
         pending: dict[str, deque[int]] = {}
@@ -105,21 +127,22 @@ class InProcess:
                 pending.setdefault(site, deque()).append(place)
                 self._inbox(site).put((self._answer, site, place, call, outbox))
         outcomes: list[dict[str, Outcome]] = [{} for _ in batch]
-        deadlines = {} if time_limit_s is None else dict.fromkeys(pending, time.monotonic() + time_limit_s)
-        while any(pending.values()):
-            first = min((deadlines[site] for site, places in pending.items() if places and deadlines), default=None)
+        deadlines = dict.fromkeys(pending, time.monotonic() + time_limit_s)
+        while pending:
+            first = min(deadlines[site] for site in pending)
             try:
-                site, place, outcome = outbox.get(timeout=None if first is None else max(first - time.monotonic(), 0.0))
+                site, place, outcome = outbox.get(timeout=max(first - time.monotonic(), 0.0))
                 if isinstance(outcome, BaseException):
                     raise outcome
             except Empty:
-                assert time_limit_s is not None
-                site = min((site for site, places in pending.items() if places), key=deadlines.__getitem__)
+                site = min(pending, key=deadlines.__getitem__)
                 place, outcome = pending[site][0], _late(site, time_limit_s)
-            if pending[site] and pending[site][0] == place:  # otherwise it is the answer of a call that was given up
-                outcomes[pending[site].popleft()][site] = outcome
-                if time_limit_s is not None:  # the site begins its next call
-                    deadlines[site] = time.monotonic() + time_limit_s
+            places = pending.get(site)
+            if places and places[0] == place:  # otherwise it is the answer of a call that was given up
+                outcomes[places.popleft()][site] = outcome
+                deadlines[site] = time.monotonic() + time_limit_s  # the site begins its next call
+                if not places:
+                    del pending[site]
         return [{site: outcome[site] for site in calls} for calls, outcome in zip(batch, outcomes, strict=True)]
 
     def _inbox(self, site: str) -> Inbox:
