@@ -436,16 +436,17 @@ def check_trees(request: Finished, n_bins: NDArray[np.int64], n_groups: int) -> 
 
 def check_level(request: Level, n_bins: NDArray[np.int64], n_groups: int) -> None:
     """Raise MessageError unless the request is for different leaves of the last round."""
+    from multicentre.boosting.kernels.descent import are_leaves
+
     check_trees(request, n_bins, n_groups)
     if len(request.roots) < n_groups:
         raise MessageError(f"growing trees must be {n_groups}; got {len(request.roots)}", where="Level.roots")
     wanted = request.wanted
-    inside = ((wanted >= request.roots[-n_groups]) & (wanted < len(request.column))).all()
-    if not inside or not len(wanted) or len(np.unique(wanted)) < len(wanted) or (request.column[wanted] >= 0).any():
+    if not are_leaves(wanted, int(request.roots[-n_groups]), request.column):
         raise MessageError(
             "wanted must be different leaves of the growing trees; got other nodes", where="Level.wanted"
         )
-    n_cells = len(wanted) * int((n_bins + 1).sum())
+    n_cells = len(wanted) * (int(n_bins.sum()) + len(n_bins))
     if n_cells > MOST_CELLS:
         hint = "Lower max_depth or max_bins."
         raise MessageError(f"sums must have at most {MOST_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)

@@ -397,4 +397,5 @@ def _in_range(sums: Sums) -> Sums:
 
 
 def _are_equal(one: messages.Trees, other: messages.Trees) -> bool:
-    return all(np.array_equal(value, other.fields[name]) for name, value in one.fields.items())
+    # Bytes are compared faster than numbers; trees that a coordinator sends again have the same bits.
+    return all(getattr(one, name).tobytes() == getattr(other, name).tobytes() for name in ("roots", *messages.NODES))

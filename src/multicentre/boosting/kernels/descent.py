@@ -79,6 +79,24 @@ def check_splits(column: Integers, cut: Integers, n_bins: NDArray[np.int64]) -> 
 
 
 @njit(cache=True, nogil=True)
+def are_leaves(wanted: Integers, start: int, column: Integers) -> bool:
+    """Return whether there are wanted nodes, and all are different leaves from `start` on.
+
+    Examples
+    --------
+    >>> i4 = lambda *v: np.array(v, dtype=np.int32)
+    >>> [are_leaves(wanted, 1, i4(-1, 0, -1, -1)) for wanted in (i4(2, 3), i4(2, 2), i4(1), i4(0), i4(4), i4())]
+    [True, False, False, False, False, False]
+    """
+    is_wanted = np.zeros(column.shape[0], dtype=np.bool_)
+    for node in wanted:
+        if not (start <= node < column.shape[0]) or column[node] >= 0 or is_wanted[node]:
+            return False
+        is_wanted[node] = True
+    return bool(wanted.shape[0] > 0)
+
+
+@njit(cache=True, nogil=True)
 def are_extended(
     roots: Integers,
     column: Integers,
