@@ -1,0 +1,58 @@
+# Data frames in the form of broom: one row per term, or one row per fit.
+
+# Table of coefficients of a method, and the column that holds the standard error of its `coefficient`.
+coefficient_table <- function(tables) {
+  of_terms <- Filter(function(table) all(c("name", "coefficient", "standard_error") %in% names(table)), tables)
+  if (length(of_terms) == 0) NULL else of_terms[[1]]
+}
+
+#' One row per term.
+tidy.multicentre_run <- function(x, analysis = NULL, exponentiate = FALSE, ...) {
+  table <- coefficient_table(result_tables(x, analysis))
+  if (is.null(table)) {
+    stop("tidy() needs an analysis with coefficients; use result_tables() for others.", call. = FALSE)
+  }
+  bounds <- table$coefficient + outer(table$standard_error, c(-1, 1)) * stats::qnorm(0.975)
+  estimates <- cbind(table$coefficient, bounds)
+  if (exponentiate) estimates <- exp(estimates)
+  data.frame(
+    term = table$name,
+    estimate = estimates[, 1],
+    std.error = table$standard_error,
+    statistic = table$coefficient / table$standard_error,
+    p.value = table$p_value,
+    conf.low = estimates[, 2],
+    conf.high = estimates[, 3]
+  )
+}
+
+#' One row per fit.
+glance.multicentre_run <- function(x, analysis = NULL, ...) {
+  chosen <- pick(x, analysis)
+  tests <- result_tables(x, analysis)$tests
+  row <- data.frame(
+    analysis = chosen$name,
+    method = chosen$method,
+    status = chosen$status,
+    sites = length(x$record$sites),
+    patients = sum(vapply(x$record$sites, function(site) site$patients, numeric(1)))
+  )
+  if (!is.null(tests)) {
+    for (i in seq_len(nrow(tests))) {
+      row[[paste0("p.value.", tests$test[i])]] <- tests$p_value[i]
+    }
+  }
+  row
+}
+
+# The generics of broom are in `generics`; they are registered if that package is installed, at its load.
+.onLoad <- function(libname, pkgname) {
+  register <- function(...) {
+    for (generic in c("tidy", "glance")) {
+      method <- get(paste0(generic, ".multicentre_run"), envir = asNamespace("multicentre"))
+      registerS3method(generic, "multicentre_run", method, envir = asNamespace("generics"))
+    }
+  }
+  if (requireNamespace("generics", quietly = TRUE)) register()
+  setHook(packageEvent("generics", "onLoad"), register)
+}

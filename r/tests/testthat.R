@@ -1,0 +1,4 @@
+library(testthat)
+library(multicentre)
+
+test_check("multicentre")
