@@ -161,7 +161,8 @@ def is_importable(name: str) -> bool:
     """Return whether a name with dots is a module of the package or a name in one."""
     module, _, last = name.rpartition(".")
     try:
-        return name.startswith("multicentre") and (find_spec(name) or hasattr(importlib.import_module(module), last))
+        is_name = name.startswith("multicentre.") and hasattr(importlib.import_module(module), last)
+        return is_name or (name.startswith("multicentre.") and find_spec(name) is not None)
     except ImportError:
         return False
 
