@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 import os
 import threading
@@ -48,7 +49,8 @@ class Ledger:
     Parameters
     ----------
     path : Path, optional
-        File with one JSON entry per line; an existing file is continued. Without it, the record stays in memory.
+        File with one JSON entry per line; an existing file is continued, and memory does not grow with it. Without
+        it, the record stays in memory.
     durable : bool, default False
         True to synchronise an entry to the disk before :meth:`append` returns.
     signer : Identity, optional
@@ -84,7 +86,7 @@ class Ledger:
         study: str = "",
         keys: Collection[str] = (),
     ) -> None:
-        self._entries: list[Entry] = []
+        self._in_memory: list[Entry] = []  # of a record without a file
         self._unsealed: deque[tuple[datetime, str, Entry]] = deque()
         self._durable = durable
         self._path = path
@@ -97,12 +99,13 @@ class Ledger:
         if path is not None:
             make_private_folder(path.parent)
             check_owner_writes_alone(path, "ledger")
+        self._head = Head(0, GENESIS)
         if path is not None and path.exists():
-            self._entries = list(read_ledger(path))
-            self._size = sum(len(_line(entry).encode()) + 1 for entry in self._entries)
+            entries = list(read_ledger(path))
+            self._size = sum(len(_line(entry).encode()) + 1 for entry in entries)
             if signer is not None:
-                _check_last_signatures(self._entries, {signer.public.hex(), *keys}, path)
-        self._head = head_of(self._entries)
+                _check_last_signatures(entries, {signer.public.hex(), *keys}, path)
+            self._head = head_of(entries)
 
     @property
     def path(self) -> Path | None:
@@ -123,10 +126,16 @@ class Ledger:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries, the oldest first."""
+        """All entries, the oldest first; those of a file are read and checked again.
+
+        Raises
+        ------
+        IntegrityError
+            The file was changed since this ledger was opened.
+        """
         with self._writing:
             self._seal_all()
-            return tuple(self._entries)
+            return tuple(self._in_memory if self._path is None else self._read(self._path))
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per step that released values or was refused.
@@ -154,8 +163,7 @@ class Ledger:
         """
         with self._writing:
             self._add(event, facts)
-            self._seal_all()
-            return self._entries[-1]
+            return self._seal_all()[-1]
 
     def add(self, event: str, facts: Mapping[str, Any]) -> None:
         """Write one entry; `facts` must not be changed afterwards.
@@ -178,13 +186,15 @@ class Ledger:
         if self._path is None:
             self._noted = {}
 
-    def _seal_all(self) -> None:
+    def _seal_all(self) -> list[Entry]:
+        sealed = []
         while self._unsealed:
-            self._seal(*self._unsealed.popleft())
+            sealed.append(self._seal(*self._unsealed.popleft()))
             self._noted = {}
+        return sealed
 
-    def _seal(self, time: datetime, event: str, facts: Entry) -> None:
-        """Chain, sign and store one entry."""
+    def _seal(self, time: datetime, event: str, facts: Entry) -> Entry:
+        """Chain, sign, store and return one entry."""
         entry: Entry = {
             "entry": self._head.entries + 1,
             "time": time.isoformat(timespec="milliseconds"),
@@ -208,12 +218,26 @@ class Ledger:
                     where=str(self._path),
                     hint="Free disk space, or make the file writable for its owner.",
                 ) from None
-        self._entries.append(entry)
-        self._head = head_of(self._entries)
+        else:
+            self._in_memory.append(entry)
+        self._head = head_of([entry])
+        return entry
 
     def write(self, path: Path) -> None:
         """Write the whole ledger to a file."""
         write_atomically(path, "".join(_line(entry) + "\n" for entry in self.entries).encode())
+
+    def _read(self, path: Path) -> list[Entry]:
+        """Return the entries of the file up to the last one of this process."""
+        n_entries = self._head.entries
+        entries = list(itertools.islice(read_ledger(path), n_entries)) if n_entries else []
+        if head_of(entries) != self._head:
+            raise IntegrityError(
+                f"entry {n_entries} of the ledger must be the one that this process wrote or read; it was changed",
+                where=str(path),
+                hint="Compare the ledger with a copy.",
+            )
+        return entries
 
     def _write(self, path: Path, line: bytes) -> None:
         handle = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, "ledger")
@@ -430,13 +454,13 @@ def _broken(path: Path, number: int, defect: str, hint: str = "") -> IntegrityEr
 
 
 def head_of(entries: Sequence[Entry]) -> Head:
-    """Return the end of a ledger with these entries."""
+    """Return the end of a ledger whose last entries are these."""
     if not entries:
         return Head(0, GENESIS)
     last = entries[-1]
     if "signature" not in last:
-        return Head(len(entries), last["hash"])
-    return Head(len(entries), last["hash"], last.get("study", ""), last["key"], last["signature"])
+        return Head(last["entry"], last["hash"])
+    return Head(last["entry"], last["hash"], last.get("study", ""), last["key"], last["signature"])
 
 
 def _check_last_signatures(entries: Sequence[Entry], keys: Collection[str], path: Path) -> None:

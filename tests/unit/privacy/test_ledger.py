@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import threading
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -97,6 +98,31 @@ def test_an_existing_ledger_is_continued(tmp_path):
     assert second.entries[:3] == first.entries
     assert verify_ledger(path) == second.head
     assert second.head.entries == 5
+
+
+def test_the_memory_of_a_process_does_not_grow_with_its_file(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append("release", {"step": "first"})
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            ledger.append("release", {"step": "x" * 1000, "number": number})
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < 50_000  # the entries have more than 300,000 bytes
+    assert [entry["number"] for entry in ledger.entries[1:]] == list(range(300))
+
+
+def test_entries_of_a_file_that_was_rewritten_are_refused(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = filled(path)
+    path.unlink()
+    another = Ledger(path)
+    for number in range(4):
+        another.append("release", {"step": f"other_{number}"})
+    with pytest.raises(IntegrityError, match="entry 3 of the ledger must be the one"):
+        _ = ledger.entries
 
 
 def test_two_that_write_to_one_file_are_told(tmp_path):
