@@ -1,23 +1,17 @@
 """The report in Chromium: nothing wider than a telephone, nothing loaded, tables that keep their header in print."""
 
 import html
-import http.server
 import json
 import re
 import shutil
-import socketserver
 import subprocess
-import threading
-from typing import ClassVar
 
 import pytest
 
 from multicentre.reports import render_report
+from support.browser import CHROMIUM, noted_requests, run_chromium
 from support.report_samples import write_run
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
-)
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 # Measures the page in a frame, because a window cannot be as narrow as a telephone.
 MEASURE = """
@@ -38,47 +32,16 @@ window.onload = () => {
 </script></body>
 """
 
-# Hosts that a browser itself asks on its start.
-SERVICES = ("update.googleapis.com", "clients2.google.com", "redirector.gvt1.com", "accounts.google.com")
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed"),
 ]
 
 
-class Proxy(http.server.BaseHTTPRequestHandler):
-    """Notes what a browser asks for, of any host, and has nothing."""
-
-    asked: ClassVar[list[str]] = []
-
-    def do_GET(self):
-        if not any(host in self.path for host in SERVICES):
-            self.asked.append(self.path)
-        self.send_error(404)
-
-    def do_CONNECT(self):
-        self.do_GET()
-
-    def log_message(self, *arguments):
-        pass
-
-
 @pytest.fixture
 def requests():
-    """Return a list of all that is asked of a proxy, and the proxy's address."""
-    Proxy.asked = []
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Proxy) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield Proxy.asked, f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
-def run_chromium(folder, *arguments):
-    """Run Chromium without a window and with an empty profile, and return its output."""
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-background-networking"]
-    command = [CHROMIUM, *options, f"--user-data-dir={folder / 'profile'}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    with noted_requests() as noted:
+        yield noted
 
 
 def measure(folder, page, width, proxy):
