@@ -103,3 +103,6 @@ def test_every_place_states_the_same_version() -> None:
     version = PROJECT["project"]["version"]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f'__version__ = "{version}"' in (ROOT / "src/multicentre/__init__.py").read_text(encoding="utf-8")
+    assert f"\nVersion: {version}\n" in (ROOT / "r" / "DESCRIPTION").read_text(encoding="utf-8")
+    papers = tomllib.loads((ROOT / "papers" / "pyproject.toml").read_text(encoding="utf-8"))
+    assert papers["project"]["version"] == version
