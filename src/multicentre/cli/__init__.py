@@ -18,6 +18,7 @@ from multicentre.cli import (
     reproduce,
     run,
     secret,
+    serve,
     site,
     watch,
 )
@@ -53,6 +54,7 @@ def _root(
 app.command("demo")(run.demo)
 app.command("run")(run.run)
 app.command("watch")(watch.watch)
+app.command("serve")(serve.serve)
 app.command("card")(card.card)
 app.command("audit")(audit.audit)
 app.command("budget")(budget.budget)

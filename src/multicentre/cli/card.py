@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,6 @@ from multicentre.cli.console import AsJson, handle_errors, show, show_json
 
 if TYPE_CHECKING:
     from multicentre.privacy.card import DisclosureCard
-    from multicentre.studies.study import Study
 
 
 @handle_errors
@@ -24,7 +22,9 @@ def card(
 
     No data are read.
     """
-    chosen_card = _study_card(Path(subject)) if _is_file(subject) else _method_card(subject)
+    from multicentre.studies.file_card import card_of_file
+
+    chosen_card = card_of_file(Path(subject)) if _is_file(subject) else _method_card(subject)
     if as_json:
         show_json(chosen_card.to_dict())
     else:
@@ -42,26 +42,3 @@ def _method_card(name: str) -> DisclosureCard:
     from multicentre.studies.disclosure_cards import describe_method
 
     return disclosure_card(find_part(name)) if name in PARTS else describe_method(find_estimator(name))
-
-
-def _study_card(path: Path) -> DisclosureCard:
-    from multicentre.linkage.pseudonyms import PseudonymKey
-    from multicentre.studies.disclosure_cards import study_card
-    from multicentre.studies.study_file import read_study
-
-    study = read_study(path)
-    if study.privacy.pseudonym_key is not None:
-        PseudonymKey.read(study.privacy.pseudonym_key)
-    card = study_card(study)
-    return dataclasses.replace(card, warnings=(*card.warnings, *_objections(study)))
-
-
-def _objections(study: Study) -> list[str]:
-    """Return the sites whose policies will refuse the study, with the reasons."""
-    from multicentre.studies.policy_conflicts import study_objections
-
-    return [
-        f"{site}'s policy refuses this study: {objection.reason}."
-        for site, policy in study.policies.items()
-        for objection in study_objections(study, policy)
-    ]

@@ -1,0 +1,80 @@
+"""Process of the application: a socket on loopback, and the printed address."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from multicentre.errors import ConfigurationError
+
+_LOOPBACK = "127.0.0.1"
+# Connections of a few browsers; more are answered with status 503.
+_MOST_CONNECTIONS = 64
+
+
+def check_installed() -> None:
+    """Check that the packages of the extra ``serve`` are installed.
+
+    Raises
+    ------
+    ConfigurationError
+        A package is missing.
+    """
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"{' and '.join(missing)} must be installed for the web application",
+            hint='Install the extra: pip install "multicentre[serve]".',
+        )
+
+
+def serve_folder(folder: Path, port: int, report: Callable[[str], None]) -> None:
+    """Serve the pages of a folder on loopback until Ctrl-C or SIGTERM.
+
+    Parameters
+    ----------
+    folder : Path
+        A site's folder, a coordinator's folder, or a folder of studies and runs.
+    port : int
+        Port on 127.0.0.1; 0 for any free port.
+    report : callable
+        Receives the address.
+
+    Raises
+    ------
+    ConfigurationError
+        An extra is missing, the folder cannot be served, or the port is in use.
+    """
+    check_installed()
+    import uvicorn
+
+    from multicentre.serve.application import make_application
+    from multicentre.serve.door import Access
+
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((_LOOPBACK, port))
+        except OSError as error:
+            raise ConfigurationError(
+                f"the port must be free; it cannot be used ({error.strerror})",
+                where=f"{_LOOPBACK}:{port}",
+                hint="Name another port with --port, or 0 for any free one.",
+            ) from None
+        access = Access(listener.getsockname()[1])
+        application = make_application(folder, access)
+        settings = uvicorn.Config(
+            application,
+            access_log=False,  # addresses contain the token
+            log_level="error",
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_graceful_shutdown=2,
+        )
+        report(access.address)
+        uvicorn.Server(settings).run(sockets=[listener])
