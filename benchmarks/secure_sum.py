@@ -21,8 +21,8 @@ from multicentre.core.steps import Release, SitePart, step
 from multicentre.core.wire import encode
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.messages import Masked
-from multicentre.privacy.secure_sum.recovery import combine_shares, split_seeds
 from multicentre.privacy.secure_sum.rounds import N_SUMS
+from multicentre.privacy.secure_sum.shares import combine_shares, split_seeds
 from multicentre.privacy.secure_sum.site import MaskingKeys, MaskingSeal
 from support.engines import with_engine
 

@@ -400,7 +400,7 @@ def without_colluding(call):
 def test_noise_of_sites_that_were_lost_after_their_values_arrived_is_counted():
     d = 30_000
     sites = {f"s{i}": np.zeros((20, d)) for i in range(5)}
-    losing = Faults(lose={"s3": "confirm", "s4": "confirm"})
+    losing = Faults(lose={"s3": "unmask", "s4": "unmask"})
     handle = federate_privately(sites, secure_sum=True, quorum=3, faults=losing).begin(ClippedSite, plan=plan_of(0.5))
     total = handle.sum(ClippedSite.clipped_sum, Nothing()).total
     assert handle.sites == ("s0", "s1", "s2")

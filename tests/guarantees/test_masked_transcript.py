@@ -12,7 +12,8 @@ from multicentre.engines.faults import Faults
 from multicentre.privacy.secure_sum.fixed_point import plan_grids, rounding, to_ring
 from multicentre.privacy.secure_sum.mask import add_streams, key_pair, pair_key, seed_of_sum, self_mask_key
 from multicentre.privacy.secure_sum.messages import Masked
-from multicentre.privacy.secure_sum.recovery import combine_shares
+from multicentre.privacy.secure_sum.shares import combine_shares
+from multicentre.privacy.secure_sum.unmasking import digest_of, list_digest, open_answers
 from support.engines import with_engine
 from support.toy_method import FedMean, Guess, MeanSite, Residuals, federate
 
@@ -92,7 +93,6 @@ def test_only_masked_summands_and_keys_reach_the_coordinator(every_site_needed, 
     assert kinds[0] == {("advertise", "Advertisement"), ("agree", "Acknowledgement"), ("residuals", "Masked")}
     assert kinds[1] == {("advertise", "Advertisement"), ("share", "Boxes"), ("accept", "Acknowledgement")} | {
         ("residuals", "Masked"),
-        ("confirm", "Confirmed"),
         ("unmask", "Unmasked"),
     }
 
@@ -139,10 +139,28 @@ def test_before_it_is_unmasked_even_the_sum_of_all_looks_like_noise(recoverable)
         assert_uniform(np.add.reduce(vectors(recoverable)[:, :size], axis=1))
 
 
+def seeds_of(tap, invitations):
+    """Return the seeds of all sums, shape (sums, sites, 16), as the coordinator opens the answers."""
+    publics = [request for step, _, request in tap.told if step == "share"][::N_SITES]
+    answers = [outcome for step, _, outcome in tap.heard if step == "unmask"]
+    seeds = np.empty((N_SUMS, N_SITES, 16), np.uint8)
+    for number in range(N_SUMS):
+        of_sum = dict(zip(SITES, answers[N_SITES * number : N_SITES * (number + 1)], strict=True))
+        seeds[number] = [
+            one.seed for one in disclosed(of_sum, invitations[number // 16], publics[number // 16], number)
+        ]
+    return seeds
+
+
+def disclosed(answers, terms, public, number, survivors=SITES):
+    digest = list_digest(terms, number % 16, survivors, digest_of(public))
+    return open_answers(terms.sites, terms.threshold, answers, digest).values()
+
+
 def without_own_masks(tap, sites):
     """Return every sum's masked vectors, those of `sites` without the masks of their own."""
     invitations = [request for step, _, request in tap.told if step == "advertise"][::N_SITES]
-    seeds = np.array([outcome.seed for step, _, outcome in tap.heard if step == "unmask"]).reshape(N_SUMS, N_SITES, 16)
+    seeds = seeds_of(tap, invitations)
     transcripts = [outcome.transcript for step, _, outcome in tap.heard if step == "residuals"][::N_SITES]
     seen = vectors(tap)
     for number, j in ((number, j) for number in range(N_SUMS) for j in sites):
@@ -173,8 +191,11 @@ def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noi
     answered = next(out for s, _, out in tap.heard if s == "residuals")
     label = terms.label(0, "residuals", answered.transcript)
     arrived = {site: out.vector for s, site, out in tap.heard if s == "residuals" and not isinstance(out, Lost)}
-    seeds = {site: out.seed.tobytes() for s, site, out in tap.heard if s == "unmask" and not isinstance(out, Lost)}
-    shares = [out.shares[0] for s, _, out in tap.heard if s == step and not isinstance(out, Lost)]
+    answers = {site: out for s, site, out in tap.heard if s == "unmask" and not isinstance(out, Lost)}
+    opened = disclosed(answers, terms, public, 0, tuple(arrived))
+    seeds = {site: out.seed.tobytes() for site, out in zip(answers, opened, strict=True)}
+    recovered = [out for s, _, out in tap.heard if s == "recover_masks" and not isinstance(out, Lost)]
+    shares = [out.shares[0] for out in (opened if step == "unmask" else recovered)]
     masked = np.add.reduce(list(arrived.values()))
     add_streams(masked, [(self_mask_key(seed, label), -1) for seed in seeds.values()])
     assert_uniform(masked)
@@ -194,7 +215,7 @@ def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noi
 
 @pytest.mark.parametrize("step", ["share", "unmask"])
 def test_shares_and_seeds_look_like_noise_to_the_coordinator(recoverable, step):
-    field = {"share": "boxes", "unmask": "seed"}[step]
+    field = {"share": "boxes", "unmask": "sealed"}[step]
     found = [np.atleast_2d(getattr(outcome, field)) for heard, _, outcome in recoverable.heard if heard == step]
     rows = np.concatenate([row for rows in found for row in rows if row.any()])
     assert len(rows) > 1500

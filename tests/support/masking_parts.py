@@ -7,9 +7,10 @@ import numpy as np
 from multicentre.core.calls import Call, Mark, Mask
 from multicentre.core.messages import Nothing
 from multicentre.privacy.secure_sum.identity import Identity
-from multicentre.privacy.secure_sum.messages import BoxesFor, Confirming, Invitation, Recovering, Unmasking
+from multicentre.privacy.secure_sum.messages import BoxesFor, Invitation, Recovering, Unmasking
 from multicentre.privacy.secure_sum.rounds import _stacked
 from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys, MaskingSeal
+from multicentre.privacy.secure_sum.unmasking import list_digest, open_answers
 from support.mixed_method import MixedSite, mixed
 
 SITES = ("a", "b", "c")
@@ -86,20 +87,22 @@ def answered(terms=None, parts=None):
     return terms, parts
 
 
-def confirm(parts, name, survivors, number=0):
-    return parts[name].confirm(Confirming("first", number, tuple(survivors))).signature
+def unmask(parts, name, survivors, number=0):
+    """Return the answer of one site to a list, encrypted."""
+    return parts[name].unmask(Unmasking("first", number, tuple(survivors)))
 
 
-def confirmed(terms, parts, survivors, number=0, by=None):
-    """Return the signatures of a list, one row a site."""
-    signatures = np.zeros((len(terms.sites), 64), np.uint8)
-    for name in survivors if by is None else by:
-        signatures[terms.sites.index(name)] = confirm(parts, name, survivors, number)
-    return signatures
+def opened(terms, parts, answers, survivors, number=0):
+    """Return what the answers of some sites to one list disclose."""
+    keys_digest = next(iter(parts.values()))._agreement._keys_digest
+    digest = list_digest(terms, number, tuple(survivors), keys_digest)
+    return open_answers(terms.sites, terms.threshold, answers, digest)
 
 
-def unmask(parts, name, signatures, number=0):
-    return parts[name].unmask(Unmasking("first", number, signatures))
+def unmasked(terms, parts, survivors, number=0, by=None):
+    """Return what each site discloses that receives one list."""
+    answers = {name: unmask(parts, name, survivors, number) for name in (survivors if by is None else by)}
+    return opened(terms, parts, answers, survivors, number)
 
 
 def recover_masks(parts, name, lost, number=0):

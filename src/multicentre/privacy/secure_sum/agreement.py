@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -165,7 +165,7 @@ class Agreement(ABC):
             site: SiteFields.from_text(public.fields[j], site) for j, site in enumerate(self.terms.sites)
         }
         self._public = public
-        self._keys_taken(identities)
+        self._keys_taken()
 
     def check_unused(self, number: int, step: str) -> None:
         """Raise RefusedByPolicy if the masks of a sum were used before, or never agreed."""
@@ -195,7 +195,7 @@ class Agreement(ABC):
         """Return the public keys of the sums and the commitments of the site, if any."""
 
     @abstractmethod
-    def _keys_taken(self, identities: Mapping[str, bytes]) -> None:
+    def _keys_taken(self) -> None:
         """Use the public keys of all sites, which have been checked."""
 
     @abstractmethod
@@ -230,7 +230,7 @@ class ChainedAgreement(Agreement):
     def _public_of_sums(self) -> tuple[bytes, bytes]:
         return b"", b""
 
-    def _keys_taken(self, identities: Mapping[str, bytes]) -> None:
+    def _keys_taken(self) -> None:
         private, channels = self._channel_key(), self._keys_of_all().channels
         secrets = {peer: exchange(private, channels[j].tobytes(), peer) for peer, j in self._peers()}
         self._chains = Chains(self.site, secrets, self.terms.label_of_keys())
@@ -239,11 +239,6 @@ class ChainedAgreement(Agreement):
 
     def _streams(self, number: int, label: tuple[str | int, ...]) -> list[tuple[bytes, Sign]]:
         return self._chains.streams(number, label)
-
-
-def digest_of(public: Advertisements) -> bytes:
-    """Return a hash of all public keys of an agreement."""
-    return sha256(public.channels.tobytes() + public.keys.tobytes() + public.checks.tobytes()).digest()
 
 
 def to_bytes(content: bytes) -> Bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Self
 
@@ -78,6 +79,7 @@ class Identity:
         return f"Identity({self.public.hex()})"
 
 
+@functools.lru_cache(maxsize=1024)  # in one process, all sites check the same signatures
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
     """Return whether a signature of a message is valid under a public key.
 

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from multicentre.errors import IntegrityError
 from multicentre.privacy.secure_sum.fixed_point import Ring
+from multicentre.privacy.secure_sum.shares import SEED_BYTES
 
-SEED_BYTES = 16  # 128 bits of security; the field of Shamir's shares
 Sign = Literal[1, -1]
 Label = tuple[str | int, ...]
 _CHUNK = 2**15  # numbers per buffer: 256 KiB, which fits the cache of a core

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Message, array, count, text, texts
+from multicentre.core.rosters import roster_of
 from multicentre.core.steps import Release
 
 Bytes = NDArray[np.uint8]
@@ -54,13 +55,13 @@ class Invitation(Message):
 
     def signed_by(self, site: str, channel: bytes, keys: bytes, checks: bytes, fields: str) -> bytes:
         """Return the bytes that `site` signs: terms, keys and its fields."""
-        terms = [self.study, self.session, self.agreement, list(self.sites), self.threshold, self.n_sums]
+        terms = [self.study, self.session, self.agreement, roster_of(self.sites).digest, self.threshold, self.n_sums]
         terms += [self.n_colluding, site, fields]
         return b"\n".join([b"multicentre secure sum, keys", json.dumps(terms).encode(), channel + keys + checks])
 
-    def signed_list(self, site: str, number: int, survivors: tuple[str, ...], keys_digest: bytes) -> bytes:
-        """Return the bytes that `site` signs for the list of sites in a sum; `keys_digest` is the hash of all keys."""
-        list_terms = [self.study, self.session, self.agreement, number, list(survivors), site]
+    def list_content(self, number: int, survivors: tuple[str, ...], keys_digest: bytes) -> bytes:
+        """Return the bytes that stand for the list of sites in a sum; `keys_digest` is the hash of all keys."""
+        list_terms = [self.study, self.session, self.agreement, number, list(survivors)]
         return b"\n".join([b"multicentre secure sum, survivors", json.dumps(list_terms).encode(), keys_digest])
 
 
@@ -105,7 +106,7 @@ class BoxesFor(Message):
 
 
 @dataclass(frozen=True)
-class Confirming(Message):
+class Unmasking(Message):
     """List of the sites whose summands are in a sum."""
 
     agreement: str = text("name of the agreement")
@@ -114,29 +115,20 @@ class Confirming(Message):
 
 
 @dataclass(frozen=True)
-class Confirmed(Release):
-    """Signature of a site on its only list of survivors of a sum."""
-
-    concerns_patients: ClassVar[bool] = False
-    signature: Bytes = array("the site's signature of the list (Ed25519)", (64,), dtype="u1")
-
-
-@dataclass(frozen=True)
-class Unmasking(Message):
-    """Signatures of the list of survivors of a sum."""
-
-    agreement: str = text("name of the agreement")
-    number: int = count("number of the sum")
-    signatures: Bytes = array("signature of each site in order; zeros if missing", ("n", 64), dtype="u1")
-
-
-@dataclass(frozen=True)
 class Unmasked(Release):
-    """Seed of a site's self-mask of a sum, and its shares of the keys of lost sites."""
+    """Seed of a site's self-mask of a sum, and its shares of the keys of lost sites, encrypted.
+
+    They can be decrypted only if `threshold` sites received the same list of survivors.
+    """
 
     concerns_patients: ClassVar[bool] = False
-    seed: Bytes = array("seed of the site's self-mask of this sum", (16,), dtype="u1")
-    shares: Bytes = array("for each site not on the list, a share of its key of this sum", ("m", 16), dtype="u1")
+    sealed: Bytes = array(
+        "encrypted: seed of the site's self-mask of this sum, and for each site not on the list a share of its key",
+        ("m",),
+        dtype="u1",
+    )
+    shares: Bytes = array("for each site, a share of the key of this answer, hidden by a pad", ("n", 16), dtype="u1")
+    pads: Bytes = array("for each site, the pad that hides the share for this site", ("n", 16), dtype="u1")
 
 
 @dataclass(frozen=True)

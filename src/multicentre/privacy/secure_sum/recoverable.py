@@ -16,27 +16,27 @@ The keys of different sums are independent. If they were derived from one secret
 shared, the shares that recover a lost site would also reveal its masks of earlier sums, whose self-masks the
 coordinator has already removed.
 
-A site signs one list of the survivors of a sum. It unmasks the sum only if enough sites on the list signed the same
-list (Bonawitz et al., figure 4, round 3, ConsistencyCheck). If c sites sign anything, two lists with `threshold`
-signatures each would require 2 (threshold - c) of the n - c honest sites. There are fewer, because every site requires
-2 threshold > n + c.
+A site answers one list of the survivors of a sum. Its answer can be read only if `threshold` sites answered the same
+list (:mod:`multicentre.privacy.secure_sum.unmasking`, in place of the ConsistencyCheck of Bonawitz et al., figure 4,
+round 3). If c sites answer any list, two lists with `threshold` answers each would require 2 (threshold - c) of the
+n - c honest sites. There are fewer, because every site requires 2 threshold > n + c.
+
+Shares for :meth:`RecoverableAgreement.recover_masks` are not encrypted in this way. A site sends them for sites on its
+list, and shares of keys for sites that are not on it. The coordinator would need shares of both kinds from `threshold`
+sites each to unmask a site that is on some lists only, and these would again be too many.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from itertools import islice
-
 import numpy as np
 
-from multicentre.errors import ConfigurationError, IntegrityError, MessageError, ProtocolRefused
-from multicentre.privacy.secure_sum.agreement import HINT, Agreement, digest_of, to_bytes
-from multicentre.privacy.secure_sum.identity import Identity, verify
+from multicentre.errors import ConfigurationError, MessageError, ProtocolRefused
+from multicentre.privacy.secure_sum.agreement import HINT, Agreement, to_bytes
 from multicentre.privacy.secure_sum.mask import (
-    SEED_BYTES,
     Sign,
     check_of,
+    derive,
+    exchange,
     key_pair,
     pair_key,
     seed_of_sum,
@@ -46,103 +46,70 @@ from multicentre.privacy.secure_sum.messages import (
     Boxes,
     BoxesFor,
     Bytes,
-    Confirmed,
-    Confirming,
     Invitation,
     Recovered,
     Recovering,
     Unmasked,
     Unmasking,
 )
-from multicentre.privacy.secure_sum.recovery import open_box, seal_box, split_seeds
+from multicentre.privacy.secure_sum.recovery import open_box, seal_box
+from multicentre.privacy.secure_sum.shares import SEED_BYTES, new_seeds, split_seeds
+from multicentre.privacy.secure_sum.unmasking import Opened, digest_of, list_digest, seal_answer
 
 _TAG_BYTES = 16  # length of the tag of ChaCha20-Poly1305
 Sites = tuple[str, ...]
 
 
 class SurvivorLists:
-    """Lists of survivors that one site signed in one agreement, and the progress of each sum.
+    """Lists of survivors that one site answered in one agreement.
 
     Parameters
     ----------
     terms : Invitation
     site : str
         Name of the site.
-    identities : mapping of str to bytes
-        Public identity of every peer.
-    keys_digest : bytes
-        Hash of all public keys of the agreement. Lists are signed together with it, so that a signature is not valid in
-        an agreement with other keys, whatever its name.
 
     Attributes
     ----------
     answered : set of int
-        Sums for which the site sent masked values and has not signed a list.
+        Sums for which the site sent masked values and has not answered a list.
     """
 
-    def __init__(self, terms: Invitation, site: str, identities: Mapping[str, bytes], keys_digest: bytes) -> None:
+    def __init__(self, terms: Invitation, site: str) -> None:
         self.answered: set[int] = set()
         self._terms = terms
         self._site = site
-        self._identities = identities
-        self._keys_digest = keys_digest
-        self._signed: dict[int, Sites] = {}
         self._unmasked: dict[int, Sites] = {}
 
-    def sign(self, request: Confirming, identity: Identity) -> bytes:
-        """Return the site's signature of a list, 64 bytes. No other list of this sum is signed afterwards.
+    def accept(self, request: Unmasking) -> None:
+        """Accept the list of a sum. No other list of this sum is accepted afterwards.
 
         Raises
         ------
         ProtocolRefused
-            The site did not answer this sum, or signed a list of it before. Or the survivors are too few, are not in
+            The site did not answer this sum, or accepted a list of it before. Or the survivors are too few, are not in
             this agreement, or do not include this site.
         """
-        self._check_list(request)
+        reasons = {
+            "a list must be answered once, for a sum that this site masked": request.number not in self.answered,
+            "survivors must be named once": len(set(request.survivors)) < len(request.survivors),
+            "survivors must be part of the agreement": not set(request.survivors) <= set(self._terms.sites),
+            "survivors must include this site": self._site not in request.survivors,
+            f"at least {self._terms.threshold} sites must survive": len(request.survivors) < self._terms.threshold,
+        }
+        for reason, is_violated in reasons.items():
+            if is_violated:
+                raise ProtocolRefused(f"{reason}; got a different list or sum", where="unmask", hint=HINT)
         self.answered.remove(request.number)
-        self._signed[request.number] = request.survivors
-        return identity.sign(self._content(self._site, request.number))
-
-    def take_signatures(self, request: Unmasking) -> Sites:
-        """Return this site's signed list of a sum, once, if `threshold` sites on it signed the same list.
-
-        Raises
-        ------
-        ProtocolRefused
-            The site signed no list of this sum, or unmasked it before.
-        MessageError
-            The number of signatures differs from the number of sites.
-        IntegrityError
-            Too few signatures are valid for this list, this sum, these keys and their site.
-        """
-        if request.number not in self._signed:
-            raise ProtocolRefused(
-                "a sum must be unmasked once, after its list was signed; it was not signed, or was unmasked before",
-                where="unmask",
-                hint=HINT,
-            )
-        if request.signatures.shape != (len(self._terms.sites), 64):
-            raise MessageError(
-                f"there must be {len(self._terms.sites)} signatures of 64 bytes, one per site; got shape "
-                f"{request.signatures.shape}",
-                where="unmask",
-            )
-        if not self._has_enough(request):
-            raise IntegrityError(
-                f"at least {self._terms.threshold} sites must have signed the same list of survivors; fewer did",
-                where="unmask",
-                hint=HINT,
-            )
-        self._unmasked[request.number] = self._signed.pop(request.number)
-        return self._unmasked[request.number]
+        self._unmasked[request.number] = request.survivors
 
     def check_lost(self, request: Recovering) -> None:
-        """Check that this site unmasked a sum, and that all named sites are on its list.
+        """Check that this site answered the list of a sum, and that all named sites are on it.
 
         Raises
         ------
         ProtocolRefused
-            The sum was not unmasked, or a named site is not on the list.
+            The list was not answered, or a named site is not on it.
         """
         survivors = self._unmasked.get(request.number)
         if survivors is None:
@@ -161,33 +128,7 @@ class SurvivorLists:
     def end_with(self, number: int | None) -> None:
         """Erase all lists except that of one unmasked sum. No other request of the agreement is answered afterwards."""
         self.answered.clear()
-        self._signed.clear()
         self._unmasked = {one: survivors for one, survivors in self._unmasked.items() if one == number}
-
-    def _check_list(self, request: Confirming) -> None:
-        reasons = {
-            "a list must be signed once, for a sum that this site masked": request.number not in self.answered,
-            "survivors must be named once": len(set(request.survivors)) < len(request.survivors),
-            "survivors must be part of the agreement": not set(request.survivors) <= set(self._terms.sites),
-            "survivors must include this site": self._site not in request.survivors,
-            f"at least {self._terms.threshold} sites must survive": len(request.survivors) < self._terms.threshold,
-        }
-        for reason, is_violated in reasons.items():
-            if is_violated:
-                raise ProtocolRefused(f"{reason}; got a different list or sum", where="confirm", hint=HINT)
-
-    def _has_enough(self, request: Unmasking) -> bool:
-        survivors = self._signed[request.number]
-        peers = ((j, peer) for j, peer in enumerate(self._terms.sites) if peer in survivors and peer != self._site)
-        valid = (peer for j, peer in peers if self._is_signed(peer, request.signatures[j].tobytes(), request.number))
-        others = self._terms.threshold - 1
-        return len(list(islice(valid, others))) == others
-
-    def _is_signed(self, peer: str, signature: bytes, number: int) -> bool:
-        return any(signature) and verify(self._identities[peer], signature, self._content(peer, number))
-
-    def _content(self, signer: str, number: int) -> bytes:
-        return self._terms.signed_list(signer, number, self._signed[number], self._keys_digest)
 
 
 def shape_of_boxes(terms: Invitation) -> tuple[int, int]:
@@ -208,9 +149,11 @@ class RecoverableAgreement(Agreement):
 
     def __init__(self, terms: Invitation, site: str) -> None:
         super().__init__(terms, site)
-        self._key_seeds = [os.urandom(SEED_BYTES) for _ in range(terms.n_sums)]
+        self._mask_seed, *self._key_seeds = new_seeds(1 + terms.n_sums)
         self._key_pairs = {number: key_pair(seed) for number, seed in enumerate(self._key_seeds)}
-        self._mask_seed = os.urandom(SEED_BYTES)
+        self._secrets: dict[int, bytes] = {}
+        self._pad_keys: dict[int, bytes] = {}
+        self._keys_digest = b""
         self._shares: Bytes | None = None
         self._lists: SurvivorLists | None = None
 
@@ -225,8 +168,7 @@ class RecoverableAgreement(Agreement):
         shares = split_seeds([self._mask_seed, *self._key_seeds], self.terms.threshold, len(self.terms.sites))
         boxes = np.zeros(shape_of_boxes(self.terms), dtype=np.uint8)
         for peer, j in self._peers():
-            channel = self._keys_of_all().channels[j].tobytes()
-            boxes[j] = to_bytes(seal_box(shares[j], self._channel_key(), channel, self.terms, (self.site, peer)))
+            boxes[j] = to_bytes(seal_box(shares[j], self._secrets[j], self.terms, (self.site, peer)))
         self._shares = np.zeros_like(shares)
         self._shares[self._position] = shares[self._position]
         return Boxes(boxes)
@@ -252,31 +194,30 @@ class RecoverableAgreement(Agreement):
                 where=type(request).__name__,
             )
         for peer, j in self._peers():
-            channel = self._keys_of_all().channels[j].tobytes()
-            opened = open_box(request.boxes[j].tobytes(), self._channel_key(), channel, self.terms, (peer, self.site))
+            opened = open_box(request.boxes[j].tobytes(), self._secrets[j], self.terms, (peer, self.site))
             self._shares[j] = opened.reshape(-1, SEED_BYTES)
-        self._channel = None  # so that boxes cannot be opened after a later compromise of this site
+        self._secrets.clear()  # so that boxes cannot be opened after a later compromise of this site
         self.is_ready = True
-
-    def confirm(self, request: Confirming, identity: Identity) -> Confirmed:
-        """Return the signature of a list of survivors, once per sum; see :meth:`SurvivorLists.sign` for errors."""
-        return Confirmed(to_bytes(self._lists_of().sign(request, identity)))
 
     def unmask(self, request: Unmasking) -> Unmasked:
         """Return the seed of this site's self-mask and, for each site not on the list, the share of that site's key.
 
-        This is possible once per sum. If shares are sent, only :meth:`recover_masks` of this sum is answered
-        afterwards. See :meth:`SurvivorLists.take_signatures` for errors.
+        They are encrypted, and can be read only if `threshold` sites answered the same list. This is possible once per
+        sum. If shares are sent, only :meth:`recover_masks` of this sum is answered afterwards. See
+        :meth:`SurvivorLists.accept` for errors.
         """
-        survivors = self._lists_of().take_signatures(request)
-        stored = self._shares_of()
+        self._lists_of().accept(request)
+        stored, survivors = self._shares_of(), set(request.survivors)
         lost = [j for j, site in enumerate(self.terms.sites) if site not in survivors]
         shares, seed = stored[lost, 1 + request.number], seed_of_sum(self._mask_seed, request.number)
+        pad_keys = {j: self._pad_keys[j] for peer, j in self._peers() if peer in survivors}
         stored[:, 1 + request.number] = 0
         if lost:
             self._end_with(request.number)
             stored[:, 1:] = stored[lost] = 0
-        return Unmasked(to_bytes(seed), shares)
+        digest = list_digest(self.terms, request.number, request.survivors, self._keys_digest)
+        content = Opened(to_bytes(seed), shares)
+        return seal_answer(content, self._position, pad_keys, self.terms.threshold, len(self.terms.sites), digest)
 
     def recover_masks(self, request: Recovering) -> Recovered:
         """Return the share of the seed of self-masks of each lost site, once; this ends the agreement.
@@ -295,8 +236,14 @@ class RecoverableAgreement(Agreement):
         seeds = (seed_of_sum(self._mask_seed, number) for number in range(self.terms.n_sums))
         return keys, b"".join(check_of(seed) for seed in seeds)
 
-    def _keys_taken(self, identities: Mapping[str, bytes]) -> None:
-        self._lists = SurvivorLists(self.terms, self.site, identities, digest_of(self._keys_of_all()))
+    def _keys_taken(self) -> None:
+        private, channels = self._channel_key(), self._keys_of_all().channels
+        self._secrets = {j: exchange(private, channels[j].tobytes(), peer) for peer, j in self._peers()}
+        label = self.terms.label_of_keys()
+        self._pad_keys = {j: derive(secret, "pads", *label) for j, secret in self._secrets.items()}
+        self._keys_digest = digest_of(self._keys_of_all())
+        self._lists = SurvivorLists(self.terms, self.site)
+        self._channel = None
 
     def _streams(self, number: int, label: tuple[str | int, ...]) -> list[tuple[bytes, Sign]]:
         private, public = self._key_pairs[number], self._keys_of_all().keys[:, number]
@@ -313,6 +260,7 @@ class RecoverableAgreement(Agreement):
         self._lists_of().end_with(number)
         self.next_sum = self.terms.n_sums
         self._key_pairs.clear()
+        self._pad_keys.clear()
         self._key_seeds, self._mask_seed = [b""] * self.terms.n_sums, b""
 
     def _lists_of(self) -> SurvivorLists:

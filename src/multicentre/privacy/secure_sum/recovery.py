@@ -1,78 +1,45 @@
 """Recovery of sums after the loss of sites: shares of seeds, and removal of masks by the coordinator.
 
-Seeds are shared with Shamir's scheme (CACM 1979, in GF(2**128)). Shares are sent in encrypted boxes (ChaCha20-Poly1305,
-RFC 8439). From the total the coordinator removes the self-masks of the sites that answered and the pair masks of the
-lost sites.
+Shares (:mod:`multicentre.privacy.secure_sum.shares`) are sent in encrypted boxes (ChaCha20-Poly1305, RFC 8439). From
+the total the coordinator removes the self-masks of the sites that answered and the pair masks of the lost sites.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 
 import numpy as np
-from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from multicentre.errors import IntegrityError, MessageError
 from multicentre.privacy.secure_sum.fixed_point import Ring
 from multicentre.privacy.secure_sum.mask import (
-    SEED_BYTES,
     Sign,
     add_streams,
     check_of,
     derive,
-    exchange,
     key_pair,
     pair_key,
     seed_of_sum,
     self_mask_key,
 )
-from multicentre.privacy.secure_sum.messages import Advertisements, Bytes, Invitation, Recovered, Unmasked
+from multicentre.privacy.secure_sum.messages import Advertisements, Bytes, Invitation, Recovered
+from multicentre.privacy.secure_sum.shares import SEED_BYTES, combine_shares
+from multicentre.privacy.secure_sum.unmasking import Opened
 
 _NONCE = bytes(12)  # each key encrypts one box, so that a constant nonce is safe
 
 
-def split_seeds(seeds: Sequence[bytes], threshold: int, n_sites: int) -> Bytes:
-    """Return shares of seeds of 16 bytes, shape (n_sites, n_seeds, 16); fewer than `threshold` shares disclose nothing.
-
-    Examples
-    --------
-    >>> shares = split_seeds([b"sixteen bytes ok"], 2, 3)
-    >>> combine_shares({2: shares[2, 0], 0: shares[0, 0]}, 2)
-    b'sixteen bytes ok'
-    """
-    split = [[share for _, share in Shamir.split(threshold, n_sites, seed, ssss=False)] for seed in seeds]
-    flat = b"".join(share for shares in split for share in shares)
-    return np.frombuffer(flat, dtype=np.uint8).reshape(len(seeds), n_sites, SEED_BYTES).swapaxes(0, 1)
-
-
-def combine_shares(shares: Mapping[int, Bytes], threshold: int) -> bytes:
-    """Return the seed from at least `threshold` shares, by position of the site (from 0).
-
-    Examples
-    --------
-    >>> shares = split_seeds([bytes(16)], 2, 3)
-    >>> combine_shares({0: shares[0, 0], 1: shares[1, 0], 2: shares[2, 0]}, 2) == bytes(16)
-    True
-    """
-    numbered = [(position + 1, share.tobytes()) for position, share in islice(shares.items(), threshold)]
-    return Shamir.combine(numbered, ssss=False)
-
-
-def seal_box(shares: Bytes, private: X25519PrivateKey, public: bytes, terms: Invitation, way: tuple[str, str]) -> bytes:
+def seal_box(shares: Bytes, secret: bytes, terms: Invitation, way: tuple[str, str]) -> bytes:
     """Return shares encrypted for one peer, authenticated against changes and misdirection.
 
     Parameters
     ----------
     shares : ndarray of uint8
-    private : X25519PrivateKey
-        Channel key of the sender, new for every agreement, so that each derived key encrypts one box.
-    public : bytes
-        Public channel key of the receiver.
+    secret : bytes
+        Result of the key exchange with the peer, new for every agreement, so that each derived key encrypts one box.
     terms : Invitation
         Terms whose study, session and agreement are bound to the box.
     way : (str, str)
@@ -80,19 +47,16 @@ def seal_box(shares: Bytes, private: X25519PrivateKey, public: bytes, terms: Inv
 
     Examples
     --------
-    >>> from multicentre.privacy.secure_sum.mask import key_pair
     >>> terms = Invitation("study", "0.1", "first", ("lyon", "nice", "metz"), 2, 1, 0)
-    >>> lyon, nice = key_pair(bytes(16)), key_pair(bytes(15) + b"1")
-    >>> way = ("lyon", "nice")
-    >>> box = seal_box(np.arange(4, dtype=np.uint8), lyon, nice.public_key().public_bytes_raw(), terms, way)
-    >>> open_box(box, nice, lyon.public_key().public_bytes_raw(), terms, way).tolist()
+    >>> box = seal_box(np.arange(4, dtype=np.uint8), bytes(32), terms, ("lyon", "nice"))
+    >>> open_box(box, bytes(32), terms, ("lyon", "nice")).tolist()
     [0, 1, 2, 3]
     """
-    key, bound = _box_key(private, public, terms, way, peer=way[1])
+    key, bound = _box_key(secret, terms, way)
     return ChaCha20Poly1305(key).encrypt(_NONCE, shares.tobytes(), bound)
 
 
-def open_box(box: bytes, private: X25519PrivateKey, public: bytes, terms: Invitation, way: tuple[str, str]) -> Bytes:
+def open_box(box: bytes, secret: bytes, terms: Invitation, way: tuple[str, str]) -> Bytes:
     """Return the bytes in a box; see :func:`seal_box` for parameters and an example.
 
     Raises
@@ -100,7 +64,7 @@ def open_box(box: bytes, private: X25519PrivateKey, public: bytes, terms: Invita
     IntegrityError
         The box was changed, or is not from this sender to this receiver in this agreement.
     """
-    key, bound = _box_key(private, public, terms, way, peer=way[0])
+    key, bound = _box_key(secret, terms, way)
     try:
         return np.frombuffer(ChaCha20Poly1305(key).decrypt(_NONCE, box, bound), dtype=np.uint8)
     except InvalidTag:
@@ -111,11 +75,9 @@ def open_box(box: bytes, private: X25519PrivateKey, public: bytes, terms: Invita
         ) from None
 
 
-def _box_key(
-    private: X25519PrivateKey, public: bytes, terms: Invitation, way: tuple[str, str], peer: str
-) -> tuple[bytes, bytes]:
+def _box_key(secret: bytes, terms: Invitation, way: tuple[str, str]) -> tuple[bytes, bytes]:
     label = ("shares", terms.study, terms.session, terms.agreement, *way)
-    return derive(exchange(private, public, peer), *label), repr(label).encode()
+    return derive(secret, *label), repr(label).encode()
 
 
 @dataclass(frozen=True)
@@ -126,7 +88,7 @@ class UnmaskingAnswers:
     ----------
     survivors : tuple of str
         Sites whose masked values are in the total.
-    unmasked : mapping of str to Unmasked
+    unmasked : mapping of str to Opened
         Seeds and shares from at least ``terms.threshold`` survivors.
     recovered : mapping of str to Recovered
         Shares for sites that are missing in `unmasked`, in the order of `survivors`, from at least
@@ -134,7 +96,7 @@ class UnmaskingAnswers:
     """
 
     survivors: tuple[str, ...]
-    unmasked: Mapping[str, Unmasked]
+    unmasked: Mapping[str, Opened]
     recovered: Mapping[str, Recovered] = field(default_factory=dict)
 
     @property

@@ -11,9 +11,9 @@ One sum consists of:
 
 1. The sites send masked values, which the coordinator adds (one exchange). If every site is needed, the masks cancel
    and the sum can be read.
-2. If losses are tolerated, the sites sign the list of the sites whose values are in the sum (one exchange).
-3. They send the seeds that remove the masks (one exchange). If sites were lost in between, the others send shares of
-   the missing seeds (one further exchange).
+2. If losses are tolerated, the sites receive the list of the sites whose values are in the sum, and send the seeds
+   that remove the masks, encrypted (one exchange). The coordinator can decrypt them only if enough sites received the
+   same list. If sites were lost in between, the others send shares of the missing seeds (one further exchange).
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ from multicentre.privacy.secure_sum.messages import (
     Advertisements,
     Boxes,
     BoxesFor,
-    Confirming,
     Invitation,
     Masked,
     Recovered,
     Recovering,
+    Unmasked,
     Unmasking,
 )
 from multicentre.privacy.secure_sum.recoverable import shape_of_boxes
 from multicentre.privacy.secure_sum.recovery import UnmaskingAnswers, remove_masks
 from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys
+from multicentre.privacy.secure_sum.unmasking import digest_of, list_digest, open_answers
 
 N_SUMS = 16  # enough for a short fit without a second agreement
 GROWTH = 3  # a fit of 600 sums then needs five agreements
@@ -143,7 +144,7 @@ class MaskedSummation:
         noise = session.noise_of(step)
         if terms.recovers:
             label = terms.label(number, step.name, transcript)
-            unmasking = _unmasked(session, terms, number, survivors)
+            unmasking = _unmasked(session, terms, agreed.public, number, survivors)
             remove_masks(total, terms, agreed.public, label, unmasking)
         grids = plan_grids(step.releases, len(terms.sites), noise)
         release, behind = decode_release(step.releases, total, layout, grids, counted=counted)
@@ -273,15 +274,14 @@ def _printable(layout: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in layout)[:_MOST_SHOWN]
 
 
-def _unmasked(session: Session, terms: Invitation, number: int, survivors: tuple[str, ...]) -> UnmaskingAnswers:
-    sum_ = (terms.agreement, number)
-    confirmed = session.collect(MaskingKeys.confirm, Confirming(*sum_, survivors))
-    _check_enough(terms, tuple(confirmed), "signed the list of survivors")
-    signatures = np.zeros((len(terms.sites), 64), dtype=np.uint8)
-    for site, answer in confirmed.items():
-        signatures[terms.sites.index(site)] = answer.signature
-    answers = UnmaskingAnswers(survivors, session.collect(MaskingKeys.unmask, Unmasking(*sum_, signatures)))
-    _check_enough(terms, tuple(answers.unmasked), "sent their part of the unmasking")
+def _unmasked(
+    session: Session, terms: Invitation, public: Advertisements, number: int, survivors: tuple[str, ...]
+) -> UnmaskingAnswers:
+    unmasked = session.collect(MaskingKeys.unmask, Unmasking(terms.agreement, number, survivors))
+    _check_enough(terms, tuple(unmasked), "sent their part of the unmasking")
+    _check_shapes(terms, unmasked)
+    digest = list_digest(terms, number, survivors, digest_of(public))
+    answers = UnmaskingAnswers(survivors, open_answers(terms.sites, terms.threshold, unmasked, digest))
     return _with_lost(session, terms, number, answers) if answers.missing else answers
 
 
@@ -291,6 +291,15 @@ def _with_lost(session: Session, terms: Invitation, number: int, answers: Unmask
     )
     _check_enough(terms, tuple(recovered), "sent their part of the unmasking")
     return UnmaskingAnswers(answers.survivors, answers.unmasked, recovered)
+
+
+def _check_shapes(terms: Invitation, unmasked: Mapping[str, Unmasked]) -> None:
+    n_sites = len(terms.sites)
+    if differing := [site for site, one in unmasked.items() if {len(one.shares), len(one.pads)} != {n_sites}]:
+        raise MessageError(
+            f"there must be one share and one pad for each of {n_sites} sites; got others",
+            where=f"{name_some(differing)}, unmask",
+        )
 
 
 def _check_enough(terms: Invitation, sites: tuple[str, ...], action: str) -> None:

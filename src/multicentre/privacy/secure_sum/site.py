@@ -6,10 +6,10 @@ sites. Therefore all sites except one can together compute the value of the last
 sites can compute the value of the other.
 
 A coordinator that deviates from the protocol can read one such sum as well, but no other. Keys are signed together with
-the terms, shares are bound to sender and receiver, and masks are used once. A sum is unmasked only after `threshold`
-sites have signed the same list of the sites in it. The threshold is more than half of the sites, and accounts for
-colluding sites, so that no second list can obtain enough signatures. The coordinator can still leave sites out as if
-they were lost, down to the threshold.
+the terms, shares are bound to sender and receiver, and masks are used once. A sum is unmasked only if `threshold` sites
+received the same list of the sites in it. The threshold is more than half of the sites, and accounts for colluding
+sites, so that no second list can reach enough sites. The coordinator can still leave sites out as if they were lost,
+down to the threshold.
 
 The masks of a sum depend on the transcript of the session (:mod:`multicentre.core.transcript`). The masks of
 sites that received different requests before, in any step, do not cancel.
@@ -32,8 +32,6 @@ from multicentre.privacy.secure_sum.messages import (
     Advertisements,
     Boxes,
     BoxesFor,
-    Confirmed,
-    Confirming,
     Invitation,
     Masked,
     Recovered,
@@ -121,16 +119,11 @@ class MaskingKeys(SitePart):
         self._open(request.agreement, RecoverableAgreement).accept(request)
         return Acknowledgement()
 
-    @step(releases=Confirmed)
-    def confirm(self, request: Confirming) -> Confirmed:
-        """Sign the list of sites whose values are in a sum; one list per sum is signed."""
-        return self._open(request.agreement, RecoverableAgreement).confirm(request, self._identity)
-
     @step(releases=Unmasked)
     def unmask(self, request: Unmasking) -> Unmasked:
-        """Check that enough sites signed the same list as this site, and send the seed of its self-mask of this sum.
+        """Send the seed of this site's self-mask of a sum, and its shares of the keys of sites that are not in the sum.
 
-        For each site that is not on the list, also send the share of that site's key of this sum.
+        They are encrypted, and can be read only if enough sites received the same list of the sites in the sum.
         """
         return self._open(request.agreement, RecoverableAgreement).unmask(request)
 

@@ -7,6 +7,7 @@ the package.
 
 import dataclasses
 import functools
+import hashlib
 import json
 
 import numpy as np
@@ -31,7 +32,9 @@ from multicentre.privacy.secure_sum.mask import (
     self_mask_key,
 )
 from multicentre.privacy.secure_sum.messages import Invitation
-from multicentre.privacy.secure_sum.recovery import combine_shares, open_box, seal_box, split_seeds
+from multicentre.privacy.secure_sum.recovery import open_box, seal_box
+from multicentre.privacy.secure_sum.shares import PRIME, combine_shares, new_seeds, split_seeds
+from multicentre.privacy.secure_sum.unmasking import Opened, seal_answer
 
 SEED = bytes(range(16))
 TERMS = Invitation("study", "0.1", "first", ("lyon", "metz", "nice"), 2, 4, 0)
@@ -95,14 +98,30 @@ def test_a_label_holds_all_that_tells_one_sum_from_another():
 
 def test_sites_sign_the_terms_and_their_own_keys():
     signed = TERMS.signed_by("nice", b"channel", b"keys", b"checks", "fields")
-    terms = ["study", "0.1", "first", ["lyon", "metz", "nice"], 2, 4, 0, "nice", "fields"]
+    roster = hashlib.sha256(json.dumps(["lyon", "metz", "nice"]).encode()).hexdigest()
+    terms = ["study", "0.1", "first", roster, 2, 4, 0, "nice", "fields"]
     assert signed == b"multicentre secure sum, keys\n" + json.dumps(terms).encode() + b"\nchannelkeyschecks"
 
 
-def test_sites_sign_a_list_of_one_sum_under_one_set_of_keys():
-    signed = TERMS.signed_list("nice", 3, ("lyon", "nice"), b"digest")
-    told = ["study", "0.1", "first", 3, ["lyon", "nice"], "nice"]
-    assert signed == b"multicentre secure sum, survivors\n" + json.dumps(told).encode() + b"\ndigest"
+def test_a_list_of_one_sum_is_bound_to_one_set_of_keys():
+    content = TERMS.list_content(3, ("lyon", "nice"), b"digest")
+    told = ["study", "0.1", "first", 3, ["lyon", "nice"]]
+    assert content == b"multicentre secure sum, survivors\n" + json.dumps(told).encode() + b"\ndigest"
+
+
+def test_pads_and_the_key_of_an_answer_are_derived_as_published():
+    key, digest = bytes(range(32)), bytes(range(1, 33))
+    content = Opened(np.arange(16, dtype=np.uint8), np.zeros((0, 16), np.uint8))
+    answer = seal_answer(content, 2, {0: key}, 2, 3, digest)
+    pads = [
+        BLAKE2b.new(key=key, digest_bits=128, data=digest + bytes([sharer, 0, 0, 0, helper, 0, 0, 0])).digest()
+        for sharer, helper in ((2, 0), (0, 2))
+    ]
+    assert answer.pads.tobytes() == pads[1] + bytes(32)
+    shares = {0: answer.shares[0] ^ np.frombuffer(pads[0], np.uint8), 2: answer.shares[2]}
+    key_of_answer = hkdf(combine_shares(shares, 2), "unmasking", digest.hex())
+    opened = ChaCha20Poly1305(key_of_answer).decrypt(bytes(12), answer.sealed.tobytes(), None)
+    assert opened == bytes(range(16))
 
 
 CHANGES = [
@@ -126,13 +145,14 @@ def test_no_signature_serves_other_terms(changes):
 
 
 def boxed(way=("lyon", "nice")):
-    return seal_box(np.arange(64, dtype=np.uint8), LYON, public(NICE), TERMS, way)
+    return seal_box(np.arange(64, dtype=np.uint8), SHARED, TERMS, way)
 
 
 def test_a_box_is_read_by_its_receiver_alone():
-    assert open_box(boxed(), NICE, public(LYON), TERMS, ("lyon", "nice")).tolist() == list(range(64))
+    assert open_box(boxed(), exchange(NICE, public(LYON), "lyon"), TERMS, ("lyon", "nice")).tolist() == list(range(64))
+    other = exchange(X25519PrivateKey.generate(), public(LYON), "lyon")
     with pytest.raises(IntegrityError, match=r"^lyon: the shares of this site must arrive unchanged.*run again"):
-        open_box(boxed(), X25519PrivateKey.generate(), public(LYON), TERMS, ("lyon", "nice"))
+        open_box(boxed(), other, TERMS, ("lyon", "nice"))
 
 
 def test_a_box_is_encrypted_as_published():
@@ -141,30 +161,23 @@ def test_a_box_is_encrypted_as_published():
     assert opened == bytes(range(64))
 
 
-def test_a_box_for_a_key_of_low_order_names_the_peer_whose_key_it_is():
-    with pytest.raises(IntegrityError, match=r"^nice: the public key must be a valid X25519 key"):
-        seal_box(np.zeros(16, dtype=np.uint8), LYON, bytes(32), TERMS, ("lyon", "nice"))
-    with pytest.raises(IntegrityError, match=r"^lyon: the public key must be a valid X25519 key"):
-        open_box(boxed(), NICE, bytes(32), TERMS, ("lyon", "nice"))
-
-
 @pytest.mark.parametrize("changes", CHANGES[:3])
 def test_a_box_of_other_terms_is_refused(changes):
     with pytest.raises(IntegrityError, match=r"^lyon: the shares"):
-        open_box(boxed(), NICE, public(LYON), dataclasses.replace(TERMS, **changes), ("lyon", "nice"))
+        open_box(boxed(), SHARED, dataclasses.replace(TERMS, **changes), ("lyon", "nice"))
 
 
 @pytest.mark.parametrize("way", [("nice", "lyon"), ("metz", "nice"), ("lyon", "metz")])
 def test_a_box_is_bound_to_sender_and_receiver(way):
     with pytest.raises(IntegrityError, match=rf"^{way[0]}: the shares"):
-        open_box(boxed(), NICE, public(LYON), TERMS, way)
+        open_box(boxed(), SHARED, TERMS, way)
 
 
 def test_the_two_ways_between_two_sites_are_encrypted_under_two_keys():
     # Both ways share one secret and one nonce: under one key, the two boxes would give away their difference.
     plain = np.zeros(64, dtype=np.uint8)
-    there = seal_box(plain, LYON, public(NICE), TERMS, ("lyon", "nice"))
-    back = seal_box(plain, NICE, public(LYON), TERMS, ("nice", "lyon"))
+    there = seal_box(plain, SHARED, TERMS, ("lyon", "nice"))
+    back = seal_box(plain, SHARED, TERMS, ("nice", "lyon"))
     assert there[:64] != back[:64]
 
 
@@ -182,3 +195,36 @@ def test_as_many_shares_as_the_threshold_give_a_seed_and_one_fewer_does_not():
         assert combine_shares(of_seed, 3) == seed
         assert combine_shares({position: of_seed[position] for position in (3, 2)}, 3) != seed
     assert len({share.tobytes() for share in shares.reshape(-1, 16)}) == 10
+
+
+@pytest.mark.parametrize(("threshold", "n_sites"), [(2, 3), (3, 5), (26, 50), (200, 300)])
+def test_shares_are_values_of_one_polynomial_a_symbol(threshold, n_sites):
+    """Divided differences in exact arithmetic: those of the order of the threshold are zero, one order lower not."""
+    (seed,) = new_seeds(1)
+    shares = split_seeds([seed], threshold, n_sites)[:, 0].copy().view("<u2").astype(object)
+    values = np.concatenate([[np.frombuffer(seed, "<u2").astype(object)], shares])[: threshold + 1]
+    order = 0
+    while len(values) > 1 and (values % PRIME).any():
+        values, order = (values[1:] - values[:-1]) % PRIME, order + 1
+    assert order == threshold if len(values) == 1 else order < threshold
+    assert not (values % PRIME).any()
+
+
+def test_one_share_short_of_the_threshold_every_seed_is_as_likely():
+    """Threshold 2 and one share: over all seeds and coefficients of a symbol, each share occurs once for each seed."""
+    shares = np.concatenate([split_seeds(new_seeds(2000), 2, 3)[1].copy().view("<u2").ravel() for _ in range(2)])
+    zeros = np.concatenate([split_seeds([bytes(16)] * 2000, 2, 3)[1].copy().view("<u2").ravel() for _ in range(2)])
+    for drawn in (shares, zeros):
+        assert drawn.max() < PRIME
+        counts = np.bincount(drawn // 1024, minlength=64)[:63]
+        assert abs(counts / len(drawn) - 1024 / PRIME).max() < 0.004
+
+
+def test_seeds_have_symbols_below_the_prime_and_others_are_refused():
+    drawn = np.frombuffer(b"".join(new_seeds(20_000)), "<u2")
+    assert drawn.max() < PRIME
+    assert len(np.unique(drawn)) > 0.85 * PRIME
+    with pytest.raises(ValueError, match="symbols of seeds"):
+        split_seeds([b"\xff" * 16], 2, 3)
+    with pytest.raises(ValueError, match="number of sites"):
+        split_seeds([bytes(16)], 2, PRIME)

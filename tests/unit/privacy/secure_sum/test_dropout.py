@@ -10,13 +10,15 @@ from multicentre.core.calls import Lost
 from multicentre.core.messages import Nothing
 from multicentre.engines.faults import Faults
 from multicentre.errors import IntegrityError, MessageError, QuorumLost
+from multicentre.privacy.secure_sum import recoverable
 from multicentre.privacy.secure_sum.fixed_point import decode_release, encode_release, plan_grids
-from multicentre.privacy.secure_sum.messages import Confirmed, Masked, Recovered, Unmasked
+from multicentre.privacy.secure_sum.messages import Masked, Recovered, Unmasked
+from multicentre.privacy.secure_sum.unmasking import seal_answer
 from support.engines import with_engine
 from support.mixed_method import Mixed, MixedSite, begun, mixed
 from support.toy_method import FedMean, Guess, MeanSite, federate
 
-PHASES = ("advertise", "share", "accept", "answer", "confirm", "unmask")
+PHASES = ("advertise", "share", "accept", "answer", "unmask")
 ASK = Guess(np.zeros(3), 0)
 
 
@@ -117,28 +119,28 @@ def test_where_every_site_is_needed_a_loss_ends_the_sum(phase):
 @pytest.mark.slow
 def test_fifty_sites():
     told = answers(50)
-    lose = {"site-7": "answer", "site-9": "answer", "site-30": "confirm", "site-49": "unmask"}
+    lose = {"site-7": "answer", "site-9": "answer", "site-30": "unmask", "site-49": "recover_masks"}
     federation = tapped(*told, quorum=26, faults=Faults(lose=lose), n_sums=1)
     arrived = [answer for i, answer in enumerate(told) if i not in (7, 9)]
     assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(arrived, 50))
 
 
 def test_sites_lost_one_after_another_at_different_phases():
-    phases = ("share", "answer", "confirm", "unmask", "recover_masks")
+    phases = ("share", "answer", "unmask", "recover_masks")
     lose = {f"site-{i}": phase for i, phase in enumerate(phases)}
     told = answers(11)
     federation = tapped(*told, quorum=6, faults=Faults(lose=lose))
     assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(told[2:], 10))
-    assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(told[5:], 6))
-    once = dict.fromkeys(("accept", "agree", "confirm", "unmask", "recover_masks"), 1)
-    assert federation.traffic.calls == once | {"advertise": 3, "share": 2, "answer": 2}
+    assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(told[4:], 7))
+    once = dict.fromkeys(("recover_masks",), 1)
+    assert federation.traffic.calls == once | {"advertise": 3, "share": 3, "accept": 2, "answer": 2, "unmask": 2}
 
 
 def heard(federation, step):
     return [outcome for name, _, outcome in federation.engine.heard if name == step and not isinstance(outcome, Lost)]
 
 
-@pytest.mark.parametrize("phase", ["confirm", "unmask"])
+@pytest.mark.parametrize("phase", ["unmask"])
 @pytest.mark.parametrize(("quorum", "enough"), [(3, True), (4, False)])
 def test_of_the_sites_that_unmask_some_may_be_lost_before_they_help_with_the_others(phase, quorum, enough):
     told = answers(5)
@@ -153,7 +155,7 @@ def test_of_the_sites_that_unmask_some_may_be_lost_before_they_help_with_the_oth
     assert len(heard(federation, "recover_masks")) == 3
 
 
-@pytest.mark.parametrize("phase", ["confirm", "unmask", "recover_masks"])
+@pytest.mark.parametrize("phase", ["unmask", "recover_masks"])
 def test_with_fewer_sites_than_the_threshold_nothing_is_read(phase):
     """The study would go on with one site, the sum needs four of five: one may show the coordinator what it holds."""
     lose = {"site-1": phase, "site-4": "unmask" if phase == "recover_masks" else phase}
@@ -162,7 +164,7 @@ def test_with_fewer_sites_than_the_threshold_nothing_is_read(phase):
     with pytest.raises(QuorumLost, match="a masked sum must have answers of at least 4 sites"):
         federation.sum(MixedSite.answer, Nothing())
     assert len(heard(federation, phase)) == 3
-    assert len(heard(federation, "unmask")) == {"confirm": 0, "unmask": 3, "recover_masks": 4}[phase]
+    assert len(heard(federation, "unmask")) == {"unmask": 3, "recover_masks": 4}[phase]
 
 
 def test_values_that_come_too_late_are_not_in_the_sum():
@@ -195,7 +197,7 @@ def test_a_site_lost_between_two_sums_has_the_others_agree_anew():
     assert federation.sum(MeanSite.residuals, ASK).n == 62
 
 
-@pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 5, 6, 11, 15])
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 5, 6, 8, 11])
 def test_an_interrupted_run_resumes_bit_for_bit(tmp_path, at):
     def fit(**options):
         with federate(secure_sum=True, quorum=2, **options) as federation:
@@ -218,35 +220,54 @@ def spoiled(kind, field, by="site-0"):
 
 
 @pytest.mark.parametrize(
-    ("kind", "field", "phase", "named"),
+    ("field", "named"),
     [
-        (Unmasked, "seed", "answer", "site-0"),
-        (Unmasked, "shares", "answer", "site-2"),
-        (Recovered, "shares", "confirm", "site-2"),
-        (Recovered, "shares", "unmask", "site-2"),
+        ("seed", "site-0"),
+        ("shares", "site-2"),
     ],
 )
-def test_a_wrong_seed_or_share_is_found_and_nothing_is_read(kind, field, phase, named):
-    federation = tapped(*answers(3), quorum=2, change=spoiled(kind, field), faults=Faults(lose={"site-2": phase}))
+def test_a_wrong_seed_or_share_in_an_answer_is_found_and_nothing_is_read(monkeypatch, field, named):
+    def lying(content, position, *others):
+        wrong = getattr(content, field).copy()
+        wrong[..., 0] ^= 1
+        return seal_answer(
+            dataclasses.replace(content, **{field: wrong}) if position == 0 else content, position, *others
+        )
+
+    monkeypatch.setattr(recoverable, "seal_answer", lying)
+    federation = tapped(*answers(3), quorum=2, faults=Faults(lose={"site-2": "answer"}))
     with pytest.raises(IntegrityError, match=rf"^{named}: the seed of this site's masks, or its shares, must match"):
         federation.sum(MixedSite.answer, Nothing())
 
 
-def test_a_wrong_signature_is_found_and_nothing_is_read():
-    federation = tapped(*answers(3), quorum=3 - 1, change=spoiled(Confirmed, "signature", "site-0"))
-    federation.sum(MixedSite.answer, Nothing())  # the other two suffice
-    faults = Faults(lose={"site-2": "answer"})
-    federation = tapped(*answers(3), quorum=2, change=spoiled(Confirmed, "signature"), faults=faults)
-    with pytest.raises(IntegrityError, match=r"^site-1, unmask: at least 2 sites must have signed"):
+def test_a_wrong_share_of_a_self_mask_is_found_and_nothing_is_read():
+    faults = Faults(lose={"site-2": "unmask"})
+    federation = tapped(*answers(3), quorum=2, change=spoiled(Recovered, "shares"), faults=faults)
+    with pytest.raises(IntegrityError, match=r"^site-2: the seed of this site's masks, or its shares, must match"):
         federation.sum(MixedSite.answer, Nothing())
 
 
-@pytest.mark.parametrize(("kind", "phase"), [(Unmasked, "answer"), (Recovered, "unmask")])
-def test_fewer_shares_than_lost_sites_are_refused(kind, phase):
+@pytest.mark.parametrize("field", ["pads", "shares", "sealed"])
+def test_a_changed_answer_is_found_and_nothing_is_read(field):
     def change(step, site, outcome):
-        return dataclasses.replace(outcome, shares=outcome.shares[:0]) if type(outcome) is kind else outcome
+        wrong = type(outcome) is Unmasked and site == "site-0"
+        return dataclasses.replace(outcome, **{field: getattr(outcome, field) ^ 1}) if wrong else outcome
 
-    federation = tapped(*answers(3), quorum=2, change=change, faults=Faults(lose={"site-2": phase}))
+    federation = tapped(*answers(3), quorum=2, change=change, faults=Faults(lose={"site-2": "answer"}))
+    with pytest.raises(IntegrityError, match=r"^site-[01]: at least 2 sites must have received the same list"):
+        federation.sum(MixedSite.answer, Nothing())
+
+
+def test_wrong_pads_of_one_site_are_ignored_if_enough_others_answer():
+    federation = tapped(*answers(3), quorum=2, change=spoiled(Unmasked, "pads"))
+    assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(answers(3), 3))
+
+
+def test_fewer_shares_than_lost_sites_are_refused():
+    def change(step, site, outcome):
+        return dataclasses.replace(outcome, shares=outcome.shares[:0]) if type(outcome) is Recovered else outcome
+
+    federation = tapped(*answers(3), quorum=2, change=change, faults=Faults(lose={"site-2": "unmask"}))
     with pytest.raises(MessageError, match="there must be 1 shares of 16 bytes, one per lost site"):
         federation.sum(MixedSite.answer, Nothing())
 
@@ -256,6 +277,7 @@ def test_fewer_shares_than_lost_sites_are_refused(kind, phase):
     [
         ("advertise", "keys", r"^site-0, Advertisement\.checks: side b must be 1"),
         ("share", "boxes", r"^site-0, share: boxes must have shape \(3, 64\)"),
+        ("unmask", "pads", r"^site-0, Unmasked\.pads: side n must be 3"),
     ],
 )
 def test_answers_of_the_wrong_shape_are_refused(step, field, what):

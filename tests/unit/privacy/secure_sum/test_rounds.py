@@ -84,7 +84,6 @@ def test_two_agreements_have_two_names():
     ("phase", "did"),
     [
         ("answer", "answered"),
-        ("confirm", "signed the list of survivors"),
         ("unmask", "sent their part of the unmasking"),
     ],
 )
