@@ -41,6 +41,7 @@ PACKAGES = {
     "statistics": "quantiles via secure sums, meta-analysis",
     "privacy": "policy, guard, ledger, secure sums",
     "core": "messages, steps, sessions, runtime",
+    "compilation": "compiler of kernels, with a notice",
     "errors": "errors and warnings",
     "lazy": "names imported on first use",
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from multicentre.compilation import njit
 
 LOGISTIC, SOFTPROB, SQUARED, POISSON, GAMMA, TWEEDIE, NORMAL_TIME, LOGISTIC_TIME, EXTREME_TIME = range(9)
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from multicentre.compilation import njit
 
 Floats = NDArray[np.float64]
 

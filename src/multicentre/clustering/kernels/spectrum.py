@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
+from multicentre.compilation import njit
 from multicentre.core.tie_breaking import first_largest
 from multicentre.errors import NotConverged
 

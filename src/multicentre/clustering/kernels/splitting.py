@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from multicentre.clustering.kernels.simplex import KEY, KINK, SLOPE, STEEP, find_largest, find_multiplier, sum_pieces
 from multicentre.clustering.kernels.spectrum import insert
+from multicentre.compilation import njit
 
 Floats = NDArray[np.float64]
 

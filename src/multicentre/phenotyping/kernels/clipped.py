@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
+from multicentre.compilation import njit
 from multicentre.phenotyping.kernels.hals import hadamard_gram
 from multicentre.phenotyping.kernels.mttkrp import (
     Floats,

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.compilation import njit
 from multicentre.phenotyping.kernels.hals import hadamard_gram, predict_entries
 from multicentre.phenotyping.kernels.mttkrp import (
     Floats,

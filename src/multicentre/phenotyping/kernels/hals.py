@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
+from multicentre.compilation import njit
 from multicentre.phenotyping.kernels.mttkrp import (
     Floats,
     Integers,

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.compilation import njit
 from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numpy.typing import NDArray
+
+from multicentre.compilation import njit
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]

@@ -11,8 +11,9 @@ the cumulative hazard of the node up to the patient's time. So one pass over the
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from multicentre.compilation import njit
 
 Floats = NDArray[np.float64]
 

@@ -9,8 +9,9 @@ overflow between fields.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from multicentre.compilation import njit
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
