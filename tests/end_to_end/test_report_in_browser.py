@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from multicentre.reports import render_report
-from support.browser import CHROMIUM, noted_requests, run_chromium
+from support.pages_in_chromium import CHROMIUM, noted_requests, run_chromium
 from support.report_samples import write_run
 
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
