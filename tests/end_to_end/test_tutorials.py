@@ -63,3 +63,14 @@ def test_the_gallery_shows_each_tutorial_with_its_picture():
     shown = re.findall(r"\[!\[[^\]]+\]\(pictures/([\w-]+)\.png\)\]\(([\w-]+)\.md\)", gallery)
     assert sorted(shown) == [(page.stem, page.stem) for page in PAGES]
     assert all((DOCS / "tutorials" / "pictures" / f"{picture}.png").exists() for picture, _ in shown)
+
+
+def test_the_glossary_is_in_order_and_each_term_has_a_page():
+    entries = re.findall(
+        r"^- \*\*(.+?)\*\*: (.*?)(?=^- |\Z)", (DOCS / "glossary.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    terms = [term.lower() for term, _ in entries]
+    assert terms == sorted(terms)
+    assert [term for term, text in entries if "](" not in text and "See *" not in text] == []
+    words = "federated site coordinator steward release ledger policy quorum roster fold epsilon".split()
+    assert set(words) <= set(terms)
