@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
 from multicentre.errors import ConfigurationError, name_some
-from multicentre.estimator.drawing import draw
+from multicentre.estimator.drawing import plot
 from multicentre.estimator.figures import Forest
 from multicentre.estimator.parameters import Flag, OneOf, ParameterRanges, Real, check_parameters
 from multicentre.estimator.presentation import p_text
@@ -184,7 +184,7 @@ class Combination:
         -------
         matplotlib Axes
         """
-        return draw(self.forest(), ax)
+        return plot(self.forest(), ax)
 
     def __str__(self) -> str:
         """Return the summary."""
@@ -245,7 +245,7 @@ class Combinations(dict[str, Combination]):
             raise ConfigurationError(
                 f"column must be one of {', '.join(list(self)[:10])}; got {column!r}", where="column"
             )
-        return draw(self[column].forest(f"{column} by site"), ax)
+        return plot(self[column].forest(f"{column} by site"), ax)
 
 
 @overload

@@ -57,6 +57,22 @@ def draw(figure: Figure, ax: Axes | None = None) -> Axes:
     return axes
 
 
+def plot(figure: Figure, ax: Axes | None = None) -> Axes:
+    """Draw a figure for a person: without axes on a figure of pyplot, which notebooks show.
+
+    Parameters
+    ----------
+    figure : Figure
+    ax : matplotlib Axes, optional
+        Axes to draw on; those of a new figure by default.
+    """
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.figure(figsize=size_of(figure), layout="constrained").subplots()
+    return draw(figure, ax)
+
+
 def can_draw(figure: Figure) -> bool:
     """Return whether :func:`draw` accepts a figure."""
     return type(figure) in _DRAWERS

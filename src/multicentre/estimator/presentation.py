@@ -67,14 +67,9 @@ class Presented:
         NotFittedError
             The model was not fitted.
         """
-        from multicentre.estimator.drawing import draw, size_of
+        from multicentre.estimator.drawing import plot
 
-        figure = self.main_figure()
-        if ax is None:
-            import matplotlib.pyplot as plt  # its figures are shown in notebooks
-
-            ax = plt.figure(figsize=size_of(figure), layout="constrained").subplots()
-        return draw(figure, ax)
+        return plot(self.main_figure(), ax)
 
 
 def number_column(frame: pd.DataFrame) -> pd.Series[Any]:

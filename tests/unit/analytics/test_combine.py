@@ -1,5 +1,6 @@
 """Combinations of estimates: what is combined, what is left out and named, tables and forest plots."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
@@ -64,7 +65,13 @@ def test_ratios_are_drawn_on_the_given_axes():
     assert axes.get_xscale() == "log"
     assert axes.get_xlabel() == "odds ratio"
     assert combined.forest().estimates[0] == pytest.approx(np.exp(0.1))
-    assert isinstance(combined.plot(), Axes)
+
+
+def test_without_axes_a_picture_is_one_that_notebooks_show():
+    axes = combine(ESTIMATES, ERRORS).plot()
+    assert isinstance(axes, Axes)
+    assert plt.fignum_exists(axes.figure.number)
+    plt.close(axes.figure)
 
 
 def test_survival_is_shown_with_its_limits_in_order():

@@ -221,9 +221,9 @@ class DescribeResults(FederatedEstimator):
         -------
         matplotlib Axes
         """
-        from multicentre.estimator.drawing import draw
+        from multicentre.estimator.drawing import plot
 
-        return draw(self._histogram_figure(variable), ax)
+        return plot(self._histogram_figure(variable), ax)
 
     def correlation_table(self, method: Literal["pearson", "spearman"] = "pearson") -> pd.DataFrame:
         """Return correlations of the numeric variables of the patients with both; NaN where they were not requested.

@@ -249,9 +249,9 @@ class ClassifierEvaluation:
         ConfigurationError
             The kind is unknown, or there are no subgroups.
         """
-        from multicentre.estimator.drawing import draw
+        from multicentre.estimator.drawing import plot
 
-        return draw(self._figure(kind), ax)
+        return plot(self._figure(kind), ax)
 
     def __repr__(self) -> str:
         return repr(self.summary())

@@ -1,5 +1,6 @@
 """Evaluation of classifiers over sites, next to scikit-learn on the pooled records."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -151,7 +152,9 @@ def test_sites_have_scores_of_their_own_records(evaluation, model, data, chances
 
 @pytest.mark.parametrize("kind", ["roc", "precision_recall", "calibration", "net_benefit", "subgroups"])
 def test_every_curve_is_drawn(evaluation, kind):
-    assert isinstance(evaluation.plot(kind), Axes)
+    axes = evaluation.plot(kind)
+    assert isinstance(axes, Axes)
+    plt.close(axes.figure)
 
 
 def test_boosted_trees_are_evaluated(data):
