@@ -1,4 +1,6 @@
-"""Build the website of the documentation in `build/docs`, with every warning an error.
+"""Build the website of the documentation, with every warning an error.
+
+Usage: python docs/build.py [FOLDER]. The folder is `build/docs` by default; what was read is kept in `FOLDER-read`.
 
 A build after a change reads the changed pages again. After a failure the next build reads all of them, because a page
 that is not read again does not repeat its warning.
@@ -13,22 +15,22 @@ from sphinx.cmd.build import main
 
 ROOT = Path(__file__).resolve().parents[1]
 WEBSITE = ROOT / "build" / "docs"
-PAGES_READ = ROOT / "build" / "docs-read"
 
 
-def build() -> int:
+def build(website: Path) -> int:
     """Build the website, and return the exit status."""
     # The matrices of tutorials are small: more threads would slow them down.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    pages_read = website.with_name(f"{website.name}-read")
     options = ["--fail-on-warning", "--keep-going", "--quiet", "--jobs", "2"]
-    places = ["--conf-dir", str(ROOT / "docs"), "--doctree-dir", str(PAGES_READ), str(ROOT), str(WEBSITE)]
+    places = ["--conf-dir", str(ROOT / "docs"), "--doctree-dir", str(pages_read), str(ROOT), str(website)]
     status = main([*options, *places])
     if status:
-        shutil.rmtree(PAGES_READ, ignore_errors=True)
+        shutil.rmtree(pages_read, ignore_errors=True)
     else:
-        print(f"The documentation is in {WEBSITE / 'index.html'}")
+        print(f"The documentation is in {website / 'index.html'}")
     return status
 
 
 if __name__ == "__main__":
-    sys.exit(build())
+    sys.exit(build(Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else WEBSITE))

@@ -167,6 +167,22 @@ def is_importable(name: str) -> bool:
         return False
 
 
+def correct_links_from_source(_app: Sphinx, page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
+    """Correct the links of a source file to the pages of its names.
+
+    Sphinx assumes that all names of a file are documented under one module. The page of a link names the right one.
+    """
+    if not page.startswith("_modules/"):
+        return
+
+    def correct(match: re.Match[str]) -> str:
+        name = match["page"].rpartition(".")[2]
+        return f"{match['page']}.html#{match['page']}{match['anchor'].partition(f'.{name}')[2]}"
+
+    body = context["body"].replace('<li><a href="builtins.html">builtins</a></li>', "")
+    context["body"] = re.sub(r"(?<=/api/)(?P<page>[\w.]+)\.html#(?P<anchor>[\w.]+)", correct, body)
+
+
 def leave_out_routing(_app: Sphinx, _kind: str, name: str, *_others: Any) -> bool | None:
     """Leave out the methods of scikit-learn that no estimator uses."""
     return True if ROUTING.fullmatch(name) else None
@@ -178,4 +194,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", list_modules)
     app.connect("missing-reference", show_internal_name)
     app.connect("autodoc-skip-member", leave_out_routing)
+    app.connect("html-page-context", correct_links_from_source)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,8 +1,8 @@
 """The website's navigation, from the lists of links on the pages of its four groups.
 
 A page of a group lists its pages under headings: each list item or table row that begins with a link is an entry of the
-navigation, and the heading above it is the caption. A page of `docs` that no group lists is added under the caption
-"More". Other pages of the repository that are not listed are on the website, but not in its navigation.
+navigation, and the heading above it is the caption. A page of `docs` that no group lists is added to one under the
+caption "More". Other pages of the repository that are not listed are on the website, but not in its navigation.
 """
 
 import re
@@ -13,7 +13,8 @@ from sphinx.application import Sphinx
 
 GROUPS = ("docs/tutorials/index", "docs/guides/index", "docs/reference", "docs/explanation")
 ROOT = "docs/index"
-OTHERS = "docs/guides/index"
+# Group of a page that no group lists, by the folder of the page.
+FOLDERS = {"docs/tutorials": GROUPS[0], "docs/methods": GROUPS[2], "docs/papers": GROUPS[3]}
 # Pages that are part of no group: entries of the root.
 TOP = (*GROUPS, "CHANGELOG")
 ENTRY = re.compile(r"^(?:[-*] |\d+\. |\| )\**\[[^\]]+\]\(([^)#:]+)\.md\)", re.MULTILINE)
@@ -35,7 +36,7 @@ def read_entries(page: str, text: str) -> dict[str, list[str]]:
     captions: dict[str, list[str]] = {}
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         heading, _, content = section.partition("\n")
-        captions[heading.strip()] = [resolve(page, link) for link in ENTRY.findall(content)]
+        captions[heading.strip().replace("`", "")] = [resolve(page, link) for link in ENTRY.findall(content)]
     return captions
 
 
@@ -51,8 +52,7 @@ def all_entries(app: Sphinx) -> dict[str, dict[str, list[str]]]:
             seen.update(pages)
     for page in sorted(app.env.found_docs - seen):
         if page.startswith("docs/") and not page.startswith("docs/api/"):
-            folder = page.rpartition("/")[0]
-            group = f"{folder}/index" if f"{folder}/index" in GROUPS else OTHERS
+            group = FOLDERS.get(page.rpartition("/")[0], GROUPS[1])
             navigation[group].setdefault("More", []).append(page)
     return navigation
 
