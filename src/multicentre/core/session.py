@@ -324,7 +324,7 @@ class Session:
             listener=self.consortium.listener,
         )
 
-    def together(self, requests: Sequence[Callable[[], V]]) -> list[V]:
+    def together(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
         """Return the answers to requests that do not depend on each other; their calls travel together.
 
         Parameters

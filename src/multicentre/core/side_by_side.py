@@ -34,6 +34,7 @@ from multicentre.core.run_terms import Traffic
 
 # A site holds the records of each branch. Ten folds, the most in common use, still run in one wave.
 MOST_BRANCHES = 10
+_MOST_THREADS = 100  # their stacks take little memory; a federation may have more sites
 _MOST_IDLE_TURNS = 1000  # far more than branches wait for each other in a chain
 _PACKAGE = str(Path(__file__).parents[1])
 T = TypeVar("T")
@@ -64,18 +65,17 @@ def run(branches: Sequence[Callable[[], T]], *, at_once: int | None = None) -> l
         Pieces of code that do not depend on each other's results.
     at_once : int, optional
         Largest number of branches that run at the same time, for branches that do not each need memory at a site. By
-        default it is ten, divided among the branches around this call. The next branch begins when one has ended.
+        default it is ten, together with all branches around and within these. The next branch begins when one ends.
 
     Examples
     --------
     >>> run([lambda: 1, lambda: 2])
     [1, 2]
     """
-    room = _ROOM.get()
-    width = min(len(branches), at_once or room)
-    if width < 2:
+    if len(branches) < 2:
         return [branch() for branch in branches]
-    return _Lockstep(branches, width, room if at_once else max(room // width, 1)).run()
+    room = _ROOM.get() or _Room(MOST_BRANCHES - 1)
+    return _Lockstep(branches, room, min(at_once, _MOST_THREADS) if at_once else None).run()
 
 
 def exchange(engine: Engine, calls: Mapping[str, Call], time_limit_s: float | None, traffic: Traffic) -> Outcomes:
@@ -213,11 +213,26 @@ class _Branch(Generic[T]):
         self.shown.append(warnings.WarningMessage(*warning, **place))
 
 
+@dataclass
+class _Room:
+    """Number of branches that may begin next to those that run, shared by nested runs."""
+
+    free: int
+
+    def take(self) -> bool:
+        """Take a place, and return whether there was one."""
+        if not self.free:
+            return False
+        self.free -= 1
+        return True
+
+
 class _Lockstep(Generic[T]):
     """Runs branches in turn."""
 
-    def __init__(self, works: Sequence[Callable[[], T]], width: int, room: int) -> None:
+    def __init__(self, works: Sequence[Callable[[], T]], room: _Room, width: int | None) -> None:
         self._outer = _CURRENT.get()
+        self._room, self._n_places = room, 1  # the first place is that of the branch around these
         self._width = width
         self._caller = _caller()
         self._last = len(works)  # the first branch that failed; those after it do not run
@@ -233,6 +248,7 @@ class _Lockstep(Generic[T]):
         finally:
             for branch in self._branches:
                 branch.end()
+            self._leave_room()
         for branch in self._branches[: self._last + 1]:
             if branch.error is not None:
                 error, branch.error = branch.error, None
@@ -261,14 +277,32 @@ class _Lockstep(Generic[T]):
         for place, branch in enumerate(self._branches):
             if place >= self._last:
                 break
-            if branch.has_ended or not (branch.has_begun or len(self._living) < self._width):
+            if branch.has_ended or not (branch.has_begun or self._has_place()):
                 continue
             branch.turn()
             if branch.error is not None:
                 self._last = place
                 for later in self._branches[place + 1 :]:
                     later.end()
+        self._leave_room()
         self._show_warnings()
+
+    def _has_place(self) -> bool:
+        """Return whether another branch may begin."""
+        n_living = len(self._living)
+        if self._width is not None:
+            return n_living < self._width
+        if n_living >= self._n_places and self._room.take():
+            self._n_places += 1
+        return n_living < self._n_places
+
+    def _leave_room(self) -> None:
+        """Give back the places for which no branch is left."""
+        n_left = sum(not branch.has_ended for branch in self._branches[: self._last])
+        surplus = self._n_places - max(n_left, 1)
+        if surplus > 0:
+            self._n_places -= surplus
+            self._room.free += surplus
 
     @property
     def _living(self) -> list[_Branch[T]]:
@@ -315,7 +349,7 @@ def _carry(exchanges: Sequence[_Exchange]) -> list[Outcomes]:
     return [outcomes[place] for place in range(len(exchanges))]
 
 
-def _context(room: int) -> Context:
+def _context(room: _Room) -> Context:
     context = copy_context()
     context.run(_ROOM.set, room)
     return context
@@ -343,6 +377,6 @@ def _caller() -> tuple[str, int]:
 
 
 _CURRENT: ContextVar[_Branch[Any] | None] = ContextVar("branch", default=None)
-_ROOM: ContextVar[int] = ContextVar("room", default=MOST_BRANCHES)
+_ROOM: ContextVar[_Room | None] = ContextVar("room", default=None)
 _IMPLEMENTATION = "_showwarnmsg_impl"  # catch_warnings(record=True) replaces it
 _FILES_OF_THREADS = (threading.__file__, __file__, "sys", "<sys>")  # a warning for the caller of a branch

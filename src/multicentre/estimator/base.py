@@ -10,6 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
@@ -19,6 +20,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core import side_by_side
 from multicentre.core.consortium import Consortium
 from multicentre.core.model_files import check_finite, read_model, write_model
 from multicentre.core.noise_plan import Plan
@@ -183,18 +185,23 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
                 where="fit_each_site",
                 hint="Compare the views with the method's own results.",
             )
-        consortium, models, refused = self.session.consortium, {}, {}
-        for site in self.session.sites:
-            alone = replace(consortium.unmasked(), sites=(site,))
-            try:
-                with warnings.catch_warnings():
-                    # A site without standard errors has none in the result, and one left out has its reason.
-                    for category in (ConvergenceWarning, SeparationWarning, LeftOutWarning):
-                        warnings.simplefilter("ignore", category)
-                    models[site] = clone(self).fit(alone)
-            except MulticentreError as error:
-                refused[site] = error.refusals.get(site) or error.without(site).placed
-        return Answers(models, refused)
+        sites, consortium = self.session.sites, self.session.consortium.unmasked()
+        branches = zip(sites, consortium.branches(len(sites)), strict=True)
+        fits = side_by_side.run([partial(self._fit_alone, *branch) for branch in branches], at_once=len(sites))
+        models = {site: fit for site, fit in zip(sites, fits, strict=True) if not isinstance(fit, str)}
+        return Answers(models, {site: fit for site, fit in zip(sites, fits, strict=True) if isinstance(fit, str)})
+
+    def _fit_alone(self, site: str, consortium: Consortium) -> Self | str:
+        """Return a copy of the model fitted to one site, or the reason why there is none."""
+        try:
+            with warnings.catch_warnings():
+                # A site without standard errors has none in the result, and one left out has its reason.
+                for category in (ConvergenceWarning, SeparationWarning, LeftOutWarning):
+                    warnings.simplefilter("ignore", category)
+                model: Self = clone(self).fit(replace(consortium, sites=(site,)))
+                return model
+        except MulticentreError as error:
+            return error.refusals.get(site) or error.without(site).placed
 
     def privacy_plan(self) -> Plan | None:
         """Return the noise of every release of a fit with these parameters; None without differential privacy."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
+from multicentre.core import side_by_side
 from multicentre.core.consortium import Consortium
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator
@@ -214,14 +216,17 @@ def leakage_report(
         for repeat in range(n_repeats)
     ]
 
-    def run(folds: FoldSplitter) -> Floats:
+    def run(branch: Consortium, folds: FoldSplitter) -> Floats:
         result = cross_validate(
-            estimator, federation, cv=folds, scoring=score, allow_leakage=True, by_site=False, error_score="raise"
+            estimator, branch, cv=folds, scoring=score, allow_leakage=True, by_site=False, error_score="raise"
         )
         return np.asarray(result[f"test_{score}"], dtype=np.float64)
 
-    safe = np.array([run(folds) for folds in _repeats(safe_folds, n_repeats)])
-    random = np.array([run(folds) for folds in random_folds])
+    repeats = _repeats(safe_folds, n_repeats)
+    splitters = [*repeats, *random_folds]
+    branches = zip(federation.branches(len(splitters)), splitters, strict=True)
+    scores = side_by_side.run([partial(run, *branch) for branch in branches])
+    safe, random = np.array(scores[: len(repeats)]), np.array(scores[len(repeats) :])
     pessimism, bias_error = (0.0, 0.0) if pilot is None else _bias_of(pilot)
     spread = float(np.hypot(null_spread(random, safe), bias_error))
     return LeakageReport(

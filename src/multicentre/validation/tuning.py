@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -15,6 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.model_selection import ParameterGrid
 
+from multicentre.core import side_by_side
 from multicentre.core.consortium import Consortium
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
@@ -231,7 +233,16 @@ class FederatedGridSearchCV(FederatedEstimator):
         self.scorer_ = names_of(find_evaluator(self.estimator), self.scoring)[0]
         splitter = self.cv if isinstance(self.cv, FoldSplitter) else HashGroupKFold(self.cv)
         self.plans_ = splitter.plans(federation)
-        cv_results = [[self._scored(candidate, federation, plan) for plan in self.plans_] for candidate in candidates]
+        branches = [plan.branches(len(candidates)) for plan in self.plans_]
+        scored = side_by_side.run(
+            [
+                partial(self._scored, candidate, federation, of_plan[place])
+                for place, candidate in enumerate(candidates)
+                for of_plan in branches
+            ]
+        )
+        n_plans = len(self.plans_)
+        cv_results = [scored[start : start + n_plans] for start in range(0, len(scored), n_plans)]
         self.cv_results_ = _results(combinations, cv_results, self.scorer_)
         self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
         self.best_params_ = combinations[self.best_index_]
@@ -244,8 +255,9 @@ class FederatedGridSearchCV(FederatedEstimator):
 
     def _scored(self, candidate: FederatedEstimator, federation: Consortium, plan: FoldPlan) -> CVResult:
         terms: dict[str, Any] = {"scoring": self.scorer_, "allow_leakage": self.allow_leakage, "by_site": False}
+        assert plan.branch is not None
         try:
-            return cross_validate(candidate, federation, cv=plan, **terms)
+            return cross_validate(candidate, federation.as_part_of(plan.branch), cv=plan, **terms)
         except SchemaMismatch:
             raise
         except DataError as error:

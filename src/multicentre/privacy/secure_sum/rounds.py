@@ -21,13 +21,15 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
+from multicentre.core import side_by_side
 from multicentre.core.calls import Mask, Protection
 from multicentre.core.messages import Message
 from multicentre.core.noise_plan import Plan
@@ -62,13 +64,23 @@ _MOST_SHOWN = 100  # letters of a layout in an error: one line on a screen
 
 @dataclass
 class Agreed:
-    """Key agreement at the coordinator, with the number of its used sums and of the sums before it."""
+    """Key agreement at the coordinator, with the numbers of its used and open sums, and of the sums before it."""
 
     terms: Invitation
     public: Advertisements
     before: int = 0
     spent: int = 0
     summed: int = 0
+    n_open: int = 0
+
+    @contextmanager
+    def summing(self) -> Iterator[None]:
+        """Count a sum as open within the context."""
+        self.n_open += 1
+        try:
+            yield
+        finally:
+            self.n_open -= 1
 
     def serves(self, sites: tuple[str, ...]) -> bool:
         """Return whether unused masks remain for a sum over exactly these sites."""
@@ -99,6 +111,7 @@ class MaskedSummation:
         self._n_sums = n_sums
         self._n_colluding = n_colluding
         self._agreed: WeakKeyDictionary[Session, Agreed] = WeakKeyDictionary()
+        self._agreeing: WeakSet[Session] = WeakSet()
 
     def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
         """Check that every declared sum of the part fits 64 bits, including its noise.
@@ -133,6 +146,10 @@ class MaskedSummation:
             The sum has fewer patients behind it than the policy of a site requires behind a total.
         """
         agreed = self._agreement(session)
+        with agreed.summing():
+            return self._total(session, step, request, agreed)
+
+    def _total(self, session: Session, step: Step[Any, Any, R], request: Message, agreed: Agreed) -> R:
         terms, number = agreed.terms, agreed.spent
         agreed.spent += 1
         counted = session.checks_totals(step)
@@ -163,10 +180,26 @@ class MaskedSummation:
         return math.sqrt(agreed.summed / _mask(agreed.terms, 0).sharers)
 
     def _agreement(self, session: Session) -> Agreed:
+        """Return an agreement with unused masks. Of sums side by side, one agrees, when no sum needs the earlier keys.
+
+        Recovery of masks ends an agreement, so sums that may need it are computed one at a time.
+        """
+
+        def is_busy() -> bool:
+            agreed = self._agreed.get(session)
+            if session in self._agreeing or agreed is None or not agreed.n_open:
+                return session in self._agreeing
+            return agreed.terms.recovers or not agreed.serves(session.sites)
+
+        side_by_side.wait_while(is_busy)
         agreed = self._agreed.get(session)
         n_used = 0 if agreed is None else agreed.before + agreed.spent
-        while agreed is None or not agreed.serves(session.sites):
-            agreed = self._agree(session, n_used)
+        self._agreeing.add(session)
+        try:
+            while agreed is None or not agreed.serves(session.sites):
+                agreed = self._agree(session, n_used)
+        finally:
+            self._agreeing.discard(session)
         self._agreed[session] = agreed
         return agreed
 

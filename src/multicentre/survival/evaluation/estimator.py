@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -312,10 +313,11 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         judged = messages.Judged(packed, self._fill(agreed), grid, places, at)
         unpack(pack(model), KINDS, len(agreed.columns))
         self.thresholds_ = settings.choose_thresholds(self.thresholds)
-        loops.hand_out(session, judged)
-        sums = loops.collect(
+        collect = partial(
+            loops.collect,
             session,
             judged,
+            loops.hand_out(session, judged),
             float(model.times[-1]),
             self.scoring,
             within_sites=self.concordance == "within_sites",
@@ -324,7 +326,11 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             thresholds=self.thresholds_,
         )
         self.history_ = []
-        site_scores = self._own_scores(session) if self.by_site else Answers[messages.OwnScores]({}, {})
+        site_scores = Answers[messages.OwnScores]({}, {})
+        if self.by_site:
+            sums, site_scores = session.together([collect, partial(self._own_scores, session)])
+        else:
+            sums = collect()
         self.site_refusals_ = site_scores.refused
         self._conclude(judged, sums, site_scores)
 

@@ -35,8 +35,10 @@ Floats = NDArray[np.float64]
 Sums = dict[str, Release]
 
 
-def hand_out(session: Session, judged: messages.Judged) -> None:
-    """Send the model and the times of the evaluation to every site.
+def hand_out(session: Session, judged: messages.Judged) -> messages.FollowUp:
+    """Send the model and the times of the evaluation to every site, and return the sums of follow-up.
+
+    Both requests travel together.
 
     Raises
     ------
@@ -52,17 +54,23 @@ def hand_out(session: Session, judged: messages.Judged) -> None:
         session.ask(step, judged)
         return judged
 
-    if encode(session.once("judged", messages.Judged, request)) != encode(judged):
-        raise ConfigurationError(
-            "the model must be that of the resumed run; got another model",
-            where="model",
-            hint="Pass the model of the interrupted run.",
-        )
+    def check() -> None:
+        if encode(session.once("judged", messages.Judged, request)) != encode(judged):
+            raise ConfigurationError(
+                "the model must be that of the resumed run; got another model",
+                where="model",
+                hint="Pass the model of the interrupted run.",
+            )
+
+    count = partial(_once, session, "follow_up", EvaluationSite.count_follow_up, Nothing())
+    follow_up: messages.FollowUp = session.together([check, count])[1]
+    return follow_up
 
 
 def collect(
     session: Session,
     judged: messages.Judged,
+    follow_up: messages.FollowUp,
     horizon: float,
     scores: Sequence[str],
     *,
@@ -78,6 +86,8 @@ def collect(
     session : Session
     judged : Judged
         Model and times that the sites received.
+    follow_up : FollowUp
+        Sums of follow-up, as :func:`hand_out` returns them.
     horizon : float
         Last time of the model's grid.
     scores : sequence of str
@@ -89,7 +99,6 @@ def collect(
     thresholds : array of shape (p,)
         Risks above which patients are treated.
     """
-    follow_up = _once(session, "follow_up", EvaluationSite.count_follow_up, Nothing())
     staying = censoring_of(follow_up, judged.grid).staying
     edges = bin_edges(follow_up.means, restricted_mean_edges(horizon, MEAN_BINS), n_bins)
     pairs: tuple[Step[Any, Any, Any], Message] = (EvaluationSite.count_pairs, messages.ByMean(edges))

@@ -93,8 +93,12 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         return session.once("counted", _Counted, lambda: self._count(session))
 
     def _count(self, session: Session) -> _Counted:
-        digest = _check_digests(session.ask(self.site_part.send_digest, Nothing()))
-        counts = session.sum(self.site_part.count_folds, Nothing())
+        digest, counts = session.together(
+            [
+                lambda: _check_digests(session.ask(self.site_part.send_digest, Nothing())),
+                lambda: session.sum(self.site_part.count_folds, Nothing()),
+            ]
+        )
         sites = session.sites
         inside = outside = np.ones((len(sites), len(counts.records)), dtype=np.bool_)
         if (counts.sites < len(sites)).any():

@@ -308,6 +308,8 @@ def judge(
 ) -> T:
     """Send a model to every site, and return the result of `work` in the same session.
 
+    The model travels with the first requests of `work`.
+
     If a site is lost in between, scores of different sites would stand side by side. The work then begins again, at
     most `MOST_STARTS` times.
 
@@ -320,9 +322,8 @@ def judge(
     for _ in range(MOST_STARTS):
         for attempt in federation.attempts(part, request_digest("judge", judged)):
             with attempt as opened:
-                opened.once("judged", Nothing, partial(_hand_out, opened, part, judged))
-                sites = opened.sites
-                result = work(opened)
+                result: T
+                sites, result = opened.together([partial(_hand_out, opened, part, judged), partial(work, opened)])
                 is_complete = opened.sites == sites
         if is_complete:
             return result
@@ -333,9 +334,15 @@ def judge(
     )
 
 
-def _hand_out(opened: Session, part: type[JudgingPart], judged: Judged) -> Nothing:
-    opened.ask(part.judge, judged)
-    return Nothing()
+def _hand_out(opened: Session, part: type[JudgingPart], judged: Judged) -> tuple[str, ...]:
+    """Send the model and return the sites that received it."""
+
+    def request() -> Nothing:
+        opened.ask(part.judge, judged)
+        return Nothing()
+
+    opened.once("judged", Nothing, request)
+    return opened.sites
 
 
 def total(opened: Session, step: Step[Any, Any, R], request: Message) -> R:

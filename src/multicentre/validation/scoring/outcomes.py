@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from multicentre.core import side_by_side
 from multicentre.core.consortium import Consortium
-from multicentre.core.messages import Message, Nothing, array, number
+from multicentre.core.messages import Message, array, number
 from multicentre.core.steps import SitePart
 from multicentre.data.events.tensor import EventTensor
 from multicentre.errors import DataError, DisclosureRefused, MessageError
@@ -22,7 +24,6 @@ from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.validation.scoring.classes.profiles import ClassEvaluationPart
 from multicentre.validation.scoring.classes.site import ClassScores
 from multicentre.validation.scoring.events import LARGEST, Factors
-from multicentre.validation.scoring.judging import SiteScores, ask_sites
 from multicentre.validation.scoring.scores import Scores
 
 Floats = NDArray[np.float64]
@@ -119,24 +120,26 @@ class SurvivalScores:
         all sites. ``concordance_within_sites`` compares pairs within a site, exactly, in a separate session.
         """
         joint_scores = [name for name in names if name != "concordance_within_sites"]
-        values: dict[str, float] = {}
-        judged = None
+        evaluations = []
         if joint_scores:
-            judged = _judge(federation, SurvivalEvaluation(model, scoring=[_MEASURES[name] for name in joint_scores]))
-            attributes = {"concordance": "concordance_", "neg_ibs": "ibs_", "mean_auc": "mean_auc_"}
-            values = {name: float(getattr(judged, attributes[name])) for name in joint_scores}
+            evaluations = [SurvivalEvaluation(model, scoring=[_MEASURES[name] for name in joint_scores])]
         if len(joint_scores) < len(names):
-            pairs = SurvivalEvaluation(model, scoring=["concordance"], concordance="within_sites")
-            judged = _judge(federation, pairs)
-            values["concordance_within_sites"] = float(judged.concordance_)
+            evaluations += [SurvivalEvaluation(model, scoring=["concordance"], concordance="within_sites")]
+        evaluations[-1].by_site = by_site
+        branches = federation.branches(len(evaluations))
+        judged = side_by_side.run(
+            [partial(_judge, *pair) for pair in zip(branches, evaluations, strict=True)], at_once=len(evaluations)
+        )
+        attributes = {"concordance": "concordance_", "neg_ibs": "ibs_", "mean_auc": "mean_auc_"}
+        values = {name: float(getattr(judged[0], attributes[name])) for name in joint_scores}
+        if len(joint_scores) < len(names):
+            values["concordance_within_sites"] = float(judged[-1].concordance_)
         if "neg_ibs" in values:
             values["neg_ibs"] = -values["neg_ibs"]
-        assert judged is not None  # at least one score is requested
-        site_scores = SiteScores()
-        if by_site:
-            site_scores = ask_sites(judged.session, EvaluationSite.score_own, Nothing(), _concordance)
+        refused = judged[-1].site_refusals_
+        site_scores = {site: _concordance(own) for site, own in judged[-1].sites_.items() if site not in refused}
         ordered = {name: values[name] for name in names}
-        return Scores(ordered, float(judged.n_patients_), site_scores.scores, refused=site_scores.refused)
+        return Scores(ordered, float(judged[-1].n_patients_), site_scores, refused=refused)
 
 
 def _judge(federation: Consortium, evaluation: SurvivalEvaluation) -> SurvivalEvaluation:

@@ -382,7 +382,7 @@ def test_a_run_is_resumed_with_the_same_model_only(data, tmp_path):
         each.model_ = replace(cox(), coefficients=np.full(3, coefficient))
         each.agreed_ = replace(each.agreed_, columns=names, centre=np.zeros(3), spread=np.ones(3), cause=1)
     with pytest.raises(KeyboardInterrupt):
-        run(fitted, faults=Faults(interrupt_at=12))
+        run(fitted, faults=Faults(interrupt_at=8))  # after the model was sent
     with pytest.raises(ConfigurationError, match="another model"):
         run(other)
     assert run(fitted).n_patients_ == len(data)

@@ -275,35 +275,49 @@ class ClassScores:
         return judge(federation, self.part, message, type(message).__name__, score)
 
     def _score(self, opened: Session, message: Message, names: Sequence[str], *, by_site: bool) -> Scores:
-        values: dict[str, float] = {}
-        facts = count_left_out(opened, self.part, message)
-        n_records = np.nan
-        if "accuracy" in names:
-            right, wrong = total(opened, self.part.count_right, Nothing()).counts
-            values["accuracy"], n_records = float(right / (right + wrong)), float(right + wrong)
-        if set(names) & set(maths.FROM_CONFUSION):
-            table = total(opened, self.part.count_confusion, Nothing()).counts.astype(np.float64)
-            values |= {name: maths.from_confusion(name, table) for name in names if name in maths.FROM_CONFUSION}
-            n_records = float(table.sum())
-        if set(names) & set(LOSSES):
-            losses = total(opened, self.part.sum_losses, Nothing())
-            means = {name: unfixed(getattr(losses, field)) / losses.n_records for name, field in LOSSES.items()}
-            values |= {name: -mean for name, mean in means.items() if name in names}
-            n_records = float(losses.n_records)
+        counted = {"accuracy": self._accuracy, **dict.fromkeys(maths.FROM_CONFUSION, self._from_confusion)}
+        counted |= dict.fromkeys(LOSSES, self._losses)
+        works = dict.fromkeys(counted[name] for name in counted if name in names)
+        requests: list[Callable[[], Any]] = [partial(count_left_out, opened, self.part, message)]
+        requests += [partial(work, opened, names) for work in works]
+        # A site that refuses to return its scores has another state, on which masks of later sums depend.
+        last = [partial(request_site_scores, opened, self.part, names)] if by_site else []
         if set(names) & set(RANKS):
-            ranked = self._rank(opened)
-            rank_scores = [_score_ranks(name, ranked) for name in names if name in RANKS]
-            values |= {name: value for name, value, _ in rank_scores}
-            facts |= {f"bound_{name}": bound for name, _, bound in rank_scores if np.isfinite(bound)}
-            n_records = float(ranked.counts[0].sum())
-        site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
+            facts, *results, edges = opened.together([*requests, partial(self._edges, opened)])
+            ranks, *of_sites = opened.together([partial(self._from_ranks, opened, names, edges), *last])
+            results.append(ranks)
+        else:
+            facts, *answers = opened.together([*requests, *last])
+            results, of_sites = answers[: len(works)], answers[len(works) :]
+        site_scores = of_sites[0] if of_sites else SiteScores()
+        values = {name: value for each in results for name, value in each.values.items()}
+        facts |= {name: value for each in results for name, value in each.facts.items()}
         ordered = {name: values[name] for name in names}
-        return Scores(ordered, n_records, site_scores.scores, facts, site_scores.refused)
+        return Scores(ordered, results[-1].n_records, site_scores.scores, facts, site_scores.refused)
 
-    def _rank(self, opened: Session) -> Ranked:
+    def _accuracy(self, opened: Session, names: Sequence[str]) -> Scores:
+        right, wrong = total(opened, self.part.count_right, Nothing()).counts
+        return Scores({"accuracy": float(right / (right + wrong))}, float(right + wrong))
+
+    def _from_confusion(self, opened: Session, names: Sequence[str]) -> Scores:
+        table = total(opened, self.part.count_confusion, Nothing()).counts.astype(np.float64)
+        values = {name: maths.from_confusion(name, table) for name in names if name in maths.FROM_CONFUSION}
+        return Scores(values, float(table.sum()))
+
+    def _losses(self, opened: Session, names: Sequence[str]) -> Scores:
+        losses = total(opened, self.part.sum_losses, Nothing())
+        means = {name: unfixed(getattr(losses, field)) / losses.n_records for name, field in LOSSES.items()}
+        return Scores({name: -mean for name, mean in means.items() if name in names}, float(losses.n_records))
+
+    def _edges(self, opened: Session) -> Edges:
         located = total(opened, self.part.locate_scores, Nothing())
-        edges = maths.even_edges(located.counts.astype(np.float64))
-        return total(opened, self.part.count_scores, Edges(edges))
+        return Edges(maths.even_edges(located.counts.astype(np.float64)))
+
+    def _from_ranks(self, opened: Session, names: Sequence[str], edges: Edges) -> Scores:
+        ranked = total(opened, self.part.count_scores, edges)
+        scores = [_score_ranks(name, ranked) for name in names if name in RANKS]
+        facts = {f"bound_{name}": bound for name, _, bound in scores if np.isfinite(bound)}
+        return Scores({name: value for name, value, _ in scores}, float(ranked.counts[0].sum()), facts=facts)
 
 
 def _score_ranks(name: str, ranked: Ranked) -> tuple[str, float, float]:
