@@ -34,7 +34,7 @@ PAPERS := $(VENV)/papers.stamp
 # Byte code is kept for the next run, and for the many processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo consortium dissolve test test-all test-rest mutate bench docs check lint types imports format wheel lock clean
+.PHONY: help demo consortium dissolve test test-all test-rest soak mutate bench docs check lint types imports format wheel lock clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -46,8 +46,8 @@ demo: $(CORE) ## run a federated analysis of six simulated centres
 consortium: $(FLOWER) ## a coordinator and three hospitals as processes of this machine, and a study over them (minutes)
 	@$(BIN)/python examples/consortium/consortium.py up
 
-dissolve: ## end the processes of `make consortium`
-	@if [ -x $(BIN)/python ]; then $(BIN)/python examples/consortium/consortium.py down; \
+dissolve: ## end the processes of `make consortium`; ledgers and report only go where that is confirmed, or with YES=1
+	@if [ -x $(BIN)/python ]; then $(BIN)/python examples/consortium/consortium.py down $(if $(YES),--delete); \
 	else echo "Nothing to end: there is no $(VENV)."; fi
 
 test: lint imports ## all checks, then the quick tests
@@ -60,6 +60,9 @@ test-all: test test-rest ## everything
 test-rest: $(NETWORKS) $(TOOLS) ## what make test leaves out: slow tests, more examples, docstrings (DEEP=0: without torch)
 	$(PYTEST) $(WORKERS) --hypothesis-profile=full -m "slow or hypothesis" --durations=20
 	$(PYTEST) $(WORKERS) --doctest-modules src papers/src
+
+soak: $(FLOWER) ## 10,000 rounds over three processes with losses and restarts, then 500 over Flower: nothing may grow (an hour)
+	$(BIN)/python benchmarks/soak.py --flower 500 --json benchmarks/results/soak.json
 
 mutate: $(MUTATION) ## mutation testing of PACKAGE=core or PACKAGE=privacy (long; ONLY='*terms*', SAMPLE=100, JOBS=2)
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/mutate.py $(or $(PACKAGE),core) \
@@ -100,7 +103,8 @@ lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes
 	$(LOCK) $(UPGRADE) --group mutation --constraint requirements/test.lock --output-file requirements/mutation.lock
 	$(LOCK) $(UPGRADE) --group docs --constraint requirements/test.lock --output-file requirements/docs.lock
 
-clean: dissolve ## remove the environment and every cache
+clean: YES := 1
+clean: dissolve ## remove the environment, every cache, and the folder of `make consortium` with its ledgers
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(CREATED):

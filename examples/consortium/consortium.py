@@ -4,8 +4,10 @@ The proxy is nginx, where it is on the PATH. Without it the hospitals connect to
 machines still reach nothing, but every account on this machine can register sites and submit runs, so that is for a
 trial alone.
 
-``up`` founds the consortium, starts it, runs a study over it and shows what left the hospitals; ``down`` ends all
-processes that ``up`` started, those alone, and removes the folder, however far ``up`` came.
+``up`` founds the consortium, starts it, runs a study of five analyses over it and shows what left the hospitals.
+``down`` ends all processes that ``up`` started, and no others, however far ``up`` came. It removes the folder, except
+if that holds ledgers or a report: then it asks in a terminal, and keeps the folder elsewhere. ``down --delete`` removes
+the folder without a question.
 """
 
 import argparse
@@ -24,14 +26,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer
+
+from multicentre.datasets import write_example_study
 
 HERE = Path(__file__).resolve().parent
 FOLDER = Path("build/consortium")
 SITES = ("lyon", "porto", "turin")
 ANALYST = "ada"
+STUDY = "first-paper"
+# Only one process could compare the fits with those of pooled rows.
+WITHOUT_COMPARISON = "\n[run]\ncompare = false\n"
 MULTICENTRE = str(Path(sys.executable).parent / "multicentre")
 MARKER = "processes.json"
+KEPT = ("*/ledgers/*.jsonl", "runs/**/report.html")  # what a user may want to keep
 # Both limits only stop what hangs: a process starts within seconds on an idle machine, within minutes on a busy one.
 START_S, STOP_S = 600, 60
 FENCE = {
@@ -42,8 +49,7 @@ FENCE = {
 
 
 def up(folder: Path, mode: str) -> None:
-    deal_patients(folder)
-    shutil.copy(HERE / "study.toml", folder)
+    write_study(folder)
     print(f"\n== The coordinator founds a consortium and starts; {FENCE[proxy()]}")
     found(folder)
     start(folder, "coordinator", "coordinator", "up", "--folder", "coordinator", "--proxy", proxy())
@@ -60,24 +66,24 @@ def up(folder: Path, mode: str) -> None:
     public = [f"coordinator/public/{name}" for name in ("bundle.toml", "release.pub", "roster.toml")]
     card = f"{ANALYST}/{ANALYST}.analyst.toml"
     for site in SITES:
-        approved = (*public, "study.toml", "--for", card)
+        approved = (*public, f"{STUDY}/study.toml", "--for", card)
         run(folder, "site", "approve", *approved, "--folder", site, "--yes", shown=site == SITES[0])
         start(folder, site, "site", "up", "--folder", site, "--mode", mode)
     for site in SITES:
         wait_for(folder, site, "Connected")
-    print("\n== The analyst runs the study over the hospitals, and the same file in one process")
+    print("\n== The analyst runs the five analyses of the study over the hospitals, and the same file in one process")
     asked = ("--coordinator", "coordinator", "--analyst", ANALYST)  # an account of her own would name a socket
-    run(folder, "run", "study.toml", *asked, "--output", "runs/hospitals")
-    run(folder, "run", "study.toml", "--output", "runs/one-process", shown=False)
+    run(folder, "run", f"{STUDY}/study.toml", *asked, "--output", "runs/hospitals")
+    run(folder, "run", f"{STUDY}/study.toml", "--output", "runs/one-process", shown=False)
     print("\n== What left the first hospital, from its own ledger")
     run(folder, "site", "log", "--folder", SITES[0])
     print("\n== The end: one study over three hospitals and in one process")
-    print(f"The same numbers, bit by bit: {'yes' if same_model(folder) else 'NO'}")
+    print(f"The same numbers, bit by bit: {'yes' if same_results(folder) else 'NO'}")
     print(f"Report: {next((folder / 'runs/hospitals').glob('*/report.html'))}")
     print(f"The processes run on. End them: {how_to_end(folder)}")
 
 
-def down(folder: Path) -> None:
+def down(folder: Path, *, delete: bool = False) -> None:
     if not folder.exists():
         print(f"Nothing to end: there is no {folder}.")
         return
@@ -91,8 +97,23 @@ def down(folder: Path) -> None:
         time.sleep(0.2)
     for process in running:
         process.kill()
-    shutil.rmtree(folder, ignore_errors=True)
-    print(f"{len(running)} processes ended; {folder} is removed.")
+    print(f"{len(running)} processes ended.")
+    if delete or not is_kept(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        print(f"{folder} is removed.")
+
+
+def is_kept(folder: Path) -> bool:
+    """Print what a user may want to keep; return False if there is nothing, or if the user says in a terminal."""
+    kept = sorted(path for pattern in KEPT for path in folder.glob(pattern))
+    if not kept:
+        return False
+    print("Ledgers of the hospitals, and reports:")
+    print("\n".join(f"  {path}" for path in kept))
+    if sys.stdin.isatty() and input(f"Delete them, with all of {folder}? [y/N] ").strip().lower() in ("y", "yes"):
+        return False
+    print(f"They are kept, and the keys next to them. To delete all: {how_to_delete(folder)}")
+    return True
 
 
 @dataclass(frozen=True)
@@ -135,8 +156,9 @@ def began(number: int) -> str:
 def begin(folder: Path) -> None:
     """Make the folder, first of all with what tells ``down`` that it is this example's."""
     if folder.exists() and any(folder.iterdir()):
-        hint = how_to_end(folder) if (folder / MARKER).exists() else "name another one with --folder"
-        sys.exit(f"{folder} exists and is not empty. First: {hint}")
+        clear = f"Move away what you want to keep, then: {how_to_delete(folder)}"
+        hint = clear if (folder / MARKER).exists() else "Name another one with --folder."
+        sys.exit(f"{folder} exists and is not empty. {hint}")
     folder.mkdir(parents=True, exist_ok=True)
     note(folder, {})
 
@@ -154,22 +176,25 @@ def started_in(folder: Path) -> dict[str, Started]:
 
 
 def how_to_end(folder: Path) -> str:
-    """Return the command that ends what is in a folder."""
-    script = shlex.join([sys.executable, str(Path(__file__).resolve()), "down", "--folder", str(folder)])
-    return f"make dissolve (without make: {script})" if folder == HERE.parents[1] / FOLDER else script
+    """Return the command that ends what runs in a folder."""
+    return how_to_run("make dissolve", folder)
 
 
-def deal_patients(folder: Path) -> None:
-    """Write each hospital's tables: simulated hospitals, real patients of a public data set."""
-    table = load_breast_cancer(as_frame=True).data.round(4).rename(columns=lambda name: name.replace(" ", "_"))
-    table.insert(0, "patient", [f"p{number:03d}" for number in range(len(table))])
-    order = np.random.default_rng(0).permutation(len(table))
-    for site, rows in zip(SITES, np.array_split(order, len(SITES)), strict=True):
-        home = folder / "hospitals" / site
-        home.mkdir(parents=True)
-        for view, prefix in (("means", "mean_"), ("worst", "worst_")):
-            columns = ["patient", *(name for name in table if name.startswith(prefix))]
-            table.iloc[np.sort(rows)][columns].to_csv(home / f"{view}.csv", index=False)
+def how_to_delete(folder: Path) -> str:
+    """Return the command that ends what runs in a folder and deletes the folder."""
+    return how_to_run("make dissolve YES=1", folder, "--delete")
+
+
+def how_to_run(target: str, folder: Path, *options: str) -> str:
+    script = shlex.join([sys.executable, str(Path(__file__).resolve()), "down", "--folder", str(folder), *options])
+    return f"{target} (without make: {script})" if folder == HERE.parents[1] / FOLDER else script
+
+
+def write_study(folder: Path) -> None:
+    """Write the patients of simulated hospitals, and the study over them that is the package's example."""
+    study = write_example_study(folder / STUDY)
+    with study.open("a") as file:
+        file.write(WITHOUT_COMPARISON)
 
 
 def found(folder: Path) -> None:
@@ -231,22 +256,34 @@ def wait_for(folder: Path, name: str, word: str) -> None:
     sys.exit(f"{name} did not start:\n{(folder / f'{name}.log').read_text()}")
 
 
-def same_model(folder: Path) -> bool:
-    """Compare what both runs fitted."""
-    paths = [next((folder / "runs" / name).glob("*/model/model.npz")) for name in ("hospitals", "one-process")]
-    ours, theirs = (np.load(path) for path in paths)
-    return all(ours[name].tobytes() == theirs[name].tobytes() for name in theirs.files)
+def same_results(folder: Path) -> bool:
+    """Compare models and tables of all analyses of both runs."""
+    ours, theirs = (results_of(folder / "runs" / name) for name in ("hospitals", "one-process"))
+    return len(ours) > 0 and ours == theirs
+
+
+def results_of(run: Path) -> dict[str, object]:
+    """Return the arrays of the models of a run, and the rows of its tables, by analysis and name."""
+    analyses = next(run.glob("*/analyses"))
+    results: dict[str, object] = {}
+    for path in analyses.glob("*/model/model.npz"):
+        with np.load(path) as arrays:
+            results |= {f"{path.parts[-3]} {name}": arrays[name].tobytes() for name in arrays.files}
+    for path in analyses.glob("*/results/*.csv"):
+        results[f"{path.parts[-3]} {path.name}"] = sorted(path.read_text().splitlines())
+    return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=("up", "down"))
     parser.add_argument("--folder", type=Path, default=FOLDER, help="made by up, removed by down")
+    parser.add_argument("--delete", action="store_true", help="of down: ledgers and the report, too")
     parser.add_argument("--mode", choices=("auto", "fast", "standard"), default="auto", help="of the hospitals")
     given = parser.parse_args()
     folder = given.folder.absolute()
     if given.command == "down":
-        return down(folder)
+        return down(folder, delete=given.delete)
     begin(folder)
     try:
         up(folder, given.mode)

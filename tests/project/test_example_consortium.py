@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,6 +67,54 @@ def test_a_process_that_does_not_listen_is_killed(example, folder, monkeypatch):
         example.note(folder, {"lyon": example.Started(process.pid, example.began(process.pid))})
         example.down(folder)
         assert process.wait(GENEROUS_S) == -signal.SIGKILL
+
+
+@pytest.fixture
+def ledger(example, folder):
+    """A consortium that has run a study."""
+    example.begin(folder)
+    path = folder / "lyon" / "ledgers" / "first-paper.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}\n")
+    return path
+
+
+@pytest.mark.parametrize("answer", [None, "", "n", "y", "Yes"], ids=["no terminal", "enter", "n", "y", "Yes"])
+def test_ledgers_are_deleted_only_where_a_user_confirms_that(example, folder, ledger, answer, monkeypatch, capsys):
+    questions = []
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: answer is not None))
+    monkeypatch.setattr("builtins.input", lambda question: questions.append(question) or answer)
+    example.down(folder)
+    confirmed = answer in ("y", "Yes")
+    assert folder.exists() is not confirmed
+    assert len(questions) == (answer is not None)
+    printed = capsys.readouterr().out
+    assert str(ledger) in printed
+    assert (example.how_to_delete(folder) in printed) is not confirmed
+
+
+def test_a_report_is_kept_too(example, folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))
+    example.begin(folder)
+    report = folder / "runs" / "hospitals" / "first-paper-1" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.touch()
+    example.down(folder)
+    assert report.exists()
+    assert str(report) in capsys.readouterr().out
+
+
+def test_ledgers_are_deleted_without_a_question_on_request(example, folder, ledger, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["consortium.py", "down", "--folder", str(folder), "--delete"])
+    example.main()
+    assert not folder.exists()
+
+
+def test_what_was_kept_is_not_overwritten(example, folder, ledger):
+    with pytest.raises(SystemExit, match="Move away what you want to keep") as told:
+        example.begin(folder)
+    assert str(told.value).endswith(example.how_to_delete(folder))
+    assert ledger.exists()
 
 
 @pytest.mark.parametrize("with_proc", [True, False])
@@ -130,7 +179,7 @@ def test_an_interrupted_start_says_how_to_end_it(example, folder, monkeypatch, c
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(example, "deal_patients", interrupted)
+    monkeypatch.setattr(example, "write_study", interrupted)
     monkeypatch.setattr(sys, "argv", ["consortium.py", "up", "--folder", str(folder)])
     with pytest.raises(KeyboardInterrupt):
         example.main()
