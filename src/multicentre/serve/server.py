@@ -57,6 +57,7 @@ def serve_folder(folder: Path, port: int, report: Callable[[str], None]) -> None
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_LOOPBACK, port))
+            listener.listen(_MOST_CONNECTIONS)  # a browser that opens the address at once waits until pages are served
         except OSError as error:
             raise ConfigurationError(
                 f"the port must be free; it cannot be used ({error.strerror})",
