@@ -30,6 +30,7 @@ extensions = [
     "sphinx_copybutton",
     "api_pages",
     "page_groups",
+    "notebook_files",
     "mathml",
 ]
 
@@ -65,7 +66,7 @@ templates_path = ["templates"]
 html_theme_options = {
     "navbar_align": "left",
     "show_prev_next": True,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": ["page-toc", "notebook"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "navigation_with_keys": False,
