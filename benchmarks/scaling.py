@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from measuring import pin_threads, show, write_json
+from scaling_curves import slopes
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 # Seconds that a point may be expected to take, and that a curve may take in all: about 15 minutes for all methods.
@@ -142,7 +142,7 @@ def expect(done: Sequence[tuple[int, float]], size: int) -> float:
     """Return the seconds expected at a size, by the slope of the last two points, at least 1."""
     if not done:
         return 0.0
-    slope = 1.0
+    slope = 0.7  # of the first two points, where costs that do not depend on the size still count
     if len(done) > 1:
         (a, s), (b, t) = done[-2:]
         slope = max(1.0, math.log(t / s) / math.log(b / a))
@@ -186,29 +186,12 @@ def policy() -> Any:
     return OPEN
 
 
-def slopes(points: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """Return the log-log slope of seconds over all points of a curve, and that between the last two."""
-    measured = [point for point in points if "seconds" in point]
-    if len(measured) < 2:
-        return None
-    x = np.log([point["size"] for point in measured])
-    y = np.log([point["seconds"] for point in measured])
-    return float(np.polyfit(x, y, 1)[0]), float((y[-1] - y[-2]) / (x[-1] - x[-2]))
-
-
-def curves(points: Sequence[Mapping[str, Any]]) -> dict[tuple[str, bool], list[Mapping[str, Any]]]:
-    """Return the points of one method by axis and masks."""
-    grouped: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
-    for point in points:
-        grouped.setdefault((point["axis"], point["masked"]), []).append(point)
-    return grouped
-
-
 def show_curves(method: str, points: Sequence[Mapping[str, Any]]) -> None:
     """Print slopes, then seconds and memory of every point."""
     rows = []
-    for (axis, masked), curve in curves(points).items():
-        slope = slopes(curve)
+    for axis, masked in dict.fromkeys((point["axis"], point["masked"]) for point in points):
+        curve = [point for point in points if (point["axis"], point["masked"]) == (axis, masked)]
+        slope = slopes([point for point in curve if "seconds" in point])
         cells = [
             f"{one['size']:,}: {one['seconds']:.3g} s, {one['peak_mib']:.0f} MiB"
             if "seconds" in one

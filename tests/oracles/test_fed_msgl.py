@@ -188,10 +188,7 @@ print(len(model.labels_), scores["acc"], peak)
 @pytest.mark.slow
 @pytest.mark.parametrize("n_patients", [20_000, 100_000])
 def test_many_patients_are_fitted_on_landmarks_in_little_memory(n_patients):
-    """In a separate process, whose peak of memory is that of the fit; a table of all pairs would take 3.2 or 80 GB.
-
-    `benchmarks/clustering.py landmarks` prints the time.
-    """
+    """In a separate process, whose peak of memory is that of the fit; a table of all pairs would take 3.2 or 80 GB."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     command = [sys.executable, "-c", LANDMARKS, str(n_patients)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | threads)

@@ -35,6 +35,7 @@ def declared(*parts: str) -> list[Requirement]:
     [
         ("core.lock", ["core", "parquet", "build"]),
         ("test.lock", ["core", "parquet", "build", "polars", "test", "torch-needs"]),
+        ("bench.lock", ["core", "parquet", "build", "boost", "flower", "bench", "test"]),
     ],
 )
 def test_lock_covers_what_is_declared(lock: str, parts: list[str]) -> None:
@@ -50,11 +51,14 @@ def test_build_backend_is_locked() -> None:
 
 
 def test_locks_agree() -> None:
-    core, test = read_pins("core.lock"), read_pins("test.lock")
+    core, test, bench = (read_pins(f"{name}.lock") for name in ("core", "test", "bench"))
     assert core == {name: test.get(name) for name in core}
+    # Packages to compare with are installed on top of the locked tools, and replace none of them.
+    shared = bench.keys() & test.keys()
+    assert {name: bench[name] for name in shared} == {name: test[name] for name in shared}
 
 
-@pytest.mark.parametrize("lock", ["core.lock", "test.lock"])
+@pytest.mark.parametrize("lock", ["core.lock", "test.lock", "bench.lock"])
 def test_every_pin_has_a_hash_and_no_address(lock: str) -> None:
     text = (ROOT / "requirements" / lock).read_text(encoding="utf-8")
     entries = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]

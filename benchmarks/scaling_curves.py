@@ -1,0 +1,41 @@
+"""Curves of seconds over sizes: grouping of points, log-log slopes, extrapolation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Points = Sequence[Mapping[str, Any]]
+# A curve is extrapolated at least in proportion: a small slope at its end is that of costs that do not depend on size.
+LEAST_SLOPE = 1.0
+
+
+def curves(points: Points) -> dict[tuple[str, bool], list[Mapping[str, Any]]]:
+    """Return the measured points of one method by axis and masks."""
+    grouped: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
+    for point in points:
+        if "seconds" in point:
+            grouped.setdefault((point["axis"], point["masked"]), []).append(point)
+    return grouped
+
+
+def slopes(points: Points) -> tuple[float, float] | None:
+    """Return the log-log slope of seconds over all points of a curve, and that between the last two."""
+    if len(points) < 2:
+        return None
+    x = np.log([point["size"] for point in points])
+    y = np.log([point["seconds"] for point in points])
+    return float(np.polyfit(x, y, 1)[0]), float((y[-1] - y[-2]) / (x[-1] - x[-2]))
+
+
+def extrapolate(points: Points, size: float) -> float:
+    """Return the seconds at a size: interpolated on the log-log scale, or by the slope at the end, at least 1."""
+    x = np.log([point["size"] for point in points])
+    y = np.log([point["seconds"] for point in points])
+    at = np.log(size)
+    if at <= x[-1]:
+        return float(np.exp(np.interp(at, x, y)))
+    slope = max(LEAST_SLOPE, (y[-1] - y[-2]) / (x[-1] - x[-2]))
+    return float(np.exp(y[-1] + slope * (at - x[-1])))
