@@ -19,7 +19,7 @@ TREES = {"max_depth": 3, "learning_rate": 0.6}
 
 def pairs(quick: bool) -> Pairs:
     """Yield fits of two sizes."""
-    sizes = [(1_000, 10)] if quick else [(10_000, 200), (100_000, 200)]
+    sizes = [(1_000, 10)] if quick else [(10_000, 100), (100_000, 100)]
     for n_records, n_rounds in sizes:
         yield trees(n_records, n_rounds)
 

@@ -17,8 +17,7 @@ LONG_SITES = 10
 
 def pairs(quick: bool) -> Pairs:
     """Yield short sums over several numbers of sites, then a long one."""
-    n_rounds = 5 if quick else 50
-    for n_sites in (3,) if quick else (3, 10, 30, 100):
+    for n_sites, n_rounds in [(3, 5)] if quick else [(3, 50), (10, 50), (30, 20), (100, 5)]:
         losses = {"quorum": n_sites // 2 + 1}
         yield Pair(
             f"{n_rounds} sums of 10 numbers",
