@@ -13,6 +13,7 @@ from multicentre.cli import (
     card,
     coordinator,
     datasets,
+    docs,
     doctor,
     ledger,
     reproduce,
@@ -66,6 +67,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(secret.app, name="secret")
 app.command("report")(run.report)
 app.add_typer(datasets.app, name="datasets")
+app.command("docs")(docs.docs)
 app.command("doctor")(doctor.doctor)
 app.command("reproduce")(reproduce.reproduce)
 

@@ -33,7 +33,7 @@ _OTHERS_WRITE = 0o022  # write permission of group and others
 _REACHED_WITHIN_S = 1.0  # loopback answers or refuses at once; a rule that drops packets never answers
 _UNFENCED = (
     "Warning: the account of analyst {name} reaches the SuperLink at 127.0.0.1:{port} and could run code under the "
-    "service's account. Reject other accounts by the machine's firewall: docs/deployment.md, Analysts."
+    "service's account. Reject other accounts by the machine's firewall: multicentre docs deployment, section Analysts."
 )
 
 

@@ -75,7 +75,7 @@ After each `add-site` and `remove-site`, send the new `public/roster.toml`, and 
 - Sites reach {host}:{port}, by TLS, outbound from the site. Nothing else of this machine needs to be reachable.
 - The SuperLink listens on 127.0.0.1 alone. Never publish its port: only the routes in `proxy/site.conf` ask a caller
   who it is. Whoever has an account on this machine reaches the others: give accounts to administrators alone, or reject
-  the others' packets to the ports of [loopback] (docs/deployment.md, Analysts, has the rule).
+  the others' packets to the ports of [loopback] (`multicentre docs deployment`, section Analysts, has the rule).
 - `pki/`, `secrets/`, `state/` and `flower/` belong to the account of the service, mode 700, keys and database 600; the
   service does not start otherwise. Analysts have separate accounts and use the socket of [analysts].
 - `multicentre coordinator up` asks the public address, at the start and every five minutes, for routes that must not

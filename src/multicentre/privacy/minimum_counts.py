@@ -49,7 +49,7 @@ _SLACK = 1e-9  # rounding error of a plan that was made for exactly EPSILON
 _ROUNDING = 1e-9  # a third of 60 patients must be 20, whatever the rounding error of 1/3
 
 _SEVERAL = "Records of one patient count as one patient, and so do records without an identifier."
-_POOL = "Pool small sites under one agent (docs/small-sites.md; in a simulation, mc.data.merge_sites)."
+_POOL = "Pool small sites under one agent (multicentre docs small-sites; in a simulation, mc.data.merge_sites)."
 _FEW_PATIENTS = (
     f"Leave out columns and views that few patients have, and the few patients who lack a view. {ASK_STEWARD}"
 )

@@ -85,7 +85,7 @@ def _check_analyses(study: Study) -> None:
             raise ConfigurationError(
                 "the key must be given; it is missing",
                 where="study.method",
-                hint="Add it, or describe several analyses in blocks [[analysis]]; docs/study-file.md lists all keys.",
+                hint="Add it, or write blocks [[analysis]] for several analyses. All keys: multicentre docs study-file",
             )
         return
     for key, value in (

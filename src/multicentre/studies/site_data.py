@@ -276,7 +276,7 @@ def _require(table: T | None, name: str, columns: str) -> T:
         raise ConfigurationError(
             f"[{name}] must be given for this method",
             where=name,
-            hint=f"Add the table, with the {columns}; see docs/study-file.md.",
+            hint=f"Add the table, with the {columns}. All keys: multicentre docs study-file",
         )
     return table
 

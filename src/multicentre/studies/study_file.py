@@ -127,13 +127,13 @@ def _configuration_error(error: ValidationError, content: Mapping[str, Any]) -> 
     where = ".".join(_within(place, content))
     if first["type"] == "missing":
         return ConfigurationError(
-            "the key must be given; it is missing", where=where, hint="Add it; docs/study-file.md lists all keys."
+            "the key must be given; it is missing", where=where, hint="Add it. All keys: multicentre docs study-file"
         )
     if first["type"] == "policy":
         invalid: ConfigurationError = first["ctx"]["error"]
         return ConfigurationError(invalid.what, where=f"{where}, {invalid.where}", hint=invalid.hint)
     return ConfigurationError(
-        f"the value must {_requirement(place, first)}", where=where, hint="See docs/study-file.md for all keys."
+        f"the value must {_requirement(place, first)}", where=where, hint="All keys: multicentre docs study-file"
     )
 
 

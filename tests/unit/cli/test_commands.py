@@ -74,7 +74,7 @@ def test_version_help_and_usage():
 def test_every_command_speaks_json():
     names = ["demo", "run", "card", "audit", "budget", "secret new", "secret check", "report", "doctor", "reproduce"]
     names += ["ledger show", "ledger verify", "ledger compare", "ledger repair", "ledger export"]
-    names += ["datasets list", "datasets fetch", "datasets example"]
+    names += ["datasets list", "datasets fetch", "datasets example", "docs"]
     for name in names:
         assert "--json" in call(*name.split(), "--help").stdout, name
 

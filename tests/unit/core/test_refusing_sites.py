@@ -146,7 +146,7 @@ def test_all_sites_with_few_patients_are_named_at_once_with_two_remedies(secure)
     assert str(caught.value).startswith(f"refused by 2 of 5 sites (site-1, site-3): {FEW}. ")
     assert caught.value.refusals == dict.fromkeys(UNWILLING, FEW)
     assert "7" not in str(caught.value)
-    for remedy in ("merge_sites", "docs/small-sites.md", 'refusing_sites="leave_out"'):
+    for remedy in ("merge_sites", "multicentre docs small-sites", 'refusing_sites="leave_out"'):
         assert remedy in caught.value.hint
     assert "secure_sum" not in caught.value.hint
 
