@@ -3,11 +3,10 @@
 import contextlib
 import json
 import re
-import string
 from urllib.parse import quote, urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.deployment.approvals import read_approvals
@@ -23,6 +22,7 @@ from multicentre.serve.door import HEADERS, Access
 from multicentre.serve.forms import LARGEST, parse_form
 from multicentre.studies import read_study, run_study
 from support.asgi_client import Client, hidden_fields
+from support.examples import examples
 from support.studies_toy import STUDY, TOY, write_study
 
 HOSTILE = '"><script>alert(1)</script>\u202e{{ 7 * 7 }}'
@@ -377,10 +377,7 @@ def test_two_cookies_of_one_name_are_refused(client):
     assert client.get(headers={"cookie": f"other=1; {name}={value}"}).status == 200
 
 
-LETTERS = st.text(string.printable, max_size=40)
-
-
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.binary(max_size=200), max_size=5), st.binary())
 def test_forms_of_files_are_read_byte_by_byte(files, noise):
     boundary = "----x9"
