@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 GROUPS = ("docs/tutorials/index", "docs/guides/index", "docs/reference", "docs/explanation")
 ROOT = "docs/index"
@@ -34,7 +35,7 @@ def resolve(page: str, link: str) -> str:
 def read_entries(page: str, text: str) -> dict[str, list[str]]:
     """Return the pages that a group's page lists, by heading."""
     captions: dict[str, list[str]] = {}
-    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+    for section in re.split(r"^###? ", text, flags=re.MULTILINE)[1:]:
         heading, _, content = section.partition("\n")
         captions[heading.strip().replace("`", "")] = [resolve(page, link) for link in ENTRY.findall(content)]
     return captions
@@ -80,7 +81,15 @@ def toctree(caption: str, pages: Any) -> str:
     return f"\n\n```{{toctree}}\n:hidden:\n{option}\n{entries}\n```\n"
 
 
+def groups_again(
+    _app: Sphinx, _env: BuildEnvironment, added: set[str], _changed: set[str], removed: set[str]
+) -> list[str]:
+    """Return the pages to read again after pages were added or removed."""
+    return list(GROUPS) if added or removed else []
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the navigation."""
     app.connect("source-read", add_navigation)
+    app.connect("env-get-outdated", groups_again)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -15,7 +15,9 @@ from multicentre.reports.figures import draw
 from multicentre.reports.svg import NARROW
 
 PICTURE = Path(__file__).with_name("example-study.svg")
-ALT_TEXT = "Survival curves of two treatments at three hospitals, and the hazard ratios of a Cox model with their intervals."
+ALT_TEXT = (
+    "Survival curves of two treatments at three hospitals, and the hazard ratios of a Cox model with their intervals."
+)
 COVARIATES = {
     "columns": ["arm", "age", "sex", "creatinine"],
     "categories": {"arm": ["standard", "new"], "sex": ["f", "m"]},
