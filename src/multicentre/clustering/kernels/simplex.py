@@ -131,24 +131,57 @@ def project_rows(linear: Reals, weights: Reals, left_out: Integers) -> Reals:
     """
     m, n = linear.shape
     projected = np.zeros_like(linear)
-    pieces, place = np.zeros((4, n)), np.empty(n, np.int64)
-    same = weights.size == 1
+    keys, slopes, place = np.empty(n), np.empty(n), np.empty(n, np.int64)
+    same, slope = weights.size == 1, 1.0 / np.float64(weights[0, 0])
     for j in range(m):
         best = find_largest(linear[j], left_out[j])
-        floor = -np.float64(weights[0, 0] if same else weights[j, best])
-        count = 0
+        highest, floor = np.float64(linear[j, best]), -np.float64(weights[0, 0] if same else weights[j, best])
+        count, total, rate = 0, 0.0, 0.0
         for i in range(n):
-            key = np.float64(linear[j, i]) - np.float64(linear[j, best])
-            if key >= floor and i != left_out[j]:
-                pieces[KEY, count] = key
-                pieces[STEEP, count] = 1.0 / np.float64(weights[0, 0] if same else weights[j, i])
-                place[count] = i
+            key = np.float64(linear[j, i]) - highest
+            if key > floor and i != left_out[j]:
+                keys[count], place[count] = key, i
+                slopes[count] = slope if same else 1.0 / np.float64(weights[j, i])
+                total += slopes[count] * (key - floor)
+                rate += slopes[count]
                 count += 1
-        tau = find_multiplier(pieces, count, floor)
-        total, _ = sum_pieces(pieces, count, tau)
+        tau, count = _drop_to_root(keys, slopes, place, count, floor, floor + (total - 1.0) / rate)
+        total = 0.0
         for c in range(count):
-            projected[j, place[c]] = pieces[STEEP, c] * max(0.0, pieces[KEY, c] - tau) / total
+            total += slopes[c] * max(0.0, keys[c] - tau)
+        for c in range(count):
+            projected[j, place[c]] = slopes[c] * max(0.0, keys[c] - tau) / total
     return projected
+
+
+@njit(cache=True, nogil=True)
+def _drop_to_root(
+    keys: Floats, slopes: Floats, place: Integers, n: int, tau: float, higher: float
+) -> tuple[float, int]:
+    """Return the tau at which the first n pieces without a kink sum to one, and the number of pieces that remain.
+
+    `higher` is tau after its first step. Pieces that are zero are dropped in place, in order, since tau only increases:
+    each pass then takes less time.
+    """
+    # The last step may lower tau by rounding; the pieces between must remain.
+    margin = 1e-6 * abs(tau)
+    for _ in range(MOST_PASSES):
+        if higher <= tau:
+            return higher, n
+        tau = higher
+        total, rate, count = 0.0, 0.0, 0
+        for i in range(n):
+            key, slope, x = keys[i], slopes[i], keys[i] - tau
+            # Selections instead of branches, of which the processor would predict half wrongly.
+            total += slope * x if x > 0.0 else 0.0
+            rate += slope if x > 0.0 else 0.0
+            keys[count], slopes[count], place[count] = key, slope, place[i]
+            count += 1 if x > -margin else 0
+        n = count
+        if rate == 0.0:
+            return tau, n
+        higher = tau + (total - 1.0) / rate
+    return tau, n
 
 
 Places = NDArray[np.int64]
