@@ -61,8 +61,8 @@ test-rest: $(NETWORKS) $(TOOLS) ## what make test leaves out: slow tests, more e
 	$(PYTEST) $(WORKERS) --hypothesis-profile=full -m "slow or hypothesis" --durations=20
 	$(PYTEST) $(WORKERS) --doctest-modules src papers/src
 
-soak: $(FLOWER) ## 10,000 rounds over three processes with losses and restarts, then 500 over Flower: nothing may grow (an hour)
-	$(BIN)/python benchmarks/soak.py --flower 500 --json benchmarks/results/soak.json
+soak: $(FLOWER) ## 10,000 rounds over three processes with losses and restarts, then 600 over Flower: nothing may grow (an hour)
+	$(BIN)/python benchmarks/soak.py --flower 600 --json benchmarks/results/soak.json
 
 mutate: $(MUTATION) ## mutation testing of PACKAGE=core or PACKAGE=privacy (long; ONLY='*terms*', SAMPLE=100, JOBS=2)
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/mutate.py $(or $(PACKAGE),core) \

@@ -206,8 +206,9 @@ def _json(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-# The sites of one process receive the same heads; each signature is checked once instead of once per site.
-@functools.lru_cache(maxsize=4096)
+# The sites of one process receive the same heads; each signature is checked once instead of once per site. A thousand
+# sites are the largest simulation, and each entry takes a kilobyte of memory, also in a process that needs none.
+@functools.lru_cache(maxsize=1024)
 def _head_is_signed(key: str, signature: str, study: str, entries: int, digest: str) -> bool:
     return is_signed(key, signature, signed_text(study, entries, digest))
 
