@@ -78,10 +78,8 @@ class Work:
     ----------
     calls : float
         Calls of a fit at default parameters.
-    scale : float
-        Calls at default parameters over those of the measured settings; bytes and seconds are multiplied by it.
-    bytes_per_site : float
-        Bytes to and from a site in a fit.
+    bytes_per_call : float
+        Bytes to and from a site per call.
     patients, sites : sequence of points
         Curves of seconds.
     masked : bool
@@ -89,19 +87,23 @@ class Work:
     """
 
     calls: float
-    scale: float
-    bytes_per_site: float
+    bytes_per_call: float
     patients: Points
     sites: Points
     masked: bool
 
+    @property
+    def bytes_per_site(self) -> float:
+        """Bytes to and from a site in a fit."""
+        return self.calls * self.bytes_per_call
+
     def at_a_site(self, n_patients: float) -> float:
         """Return processor seconds of a site, at most: the curve includes the coordinator and the other sites."""
-        return self.scale * extrapolate(self.patients, n_patients)
+        return self.calls * extrapolate(self.patients, n_patients)
 
     def at_a_coordinator(self, n_sites: float) -> float:
         """Return processor seconds of a coordinator, at most: the curve includes the sites."""
-        return self.scale * extrapolate(self.sites, n_sites)
+        return self.calls * extrapolate(self.sites, n_sites)
 
 
 def work_of(points: Sequence[Mapping[str, Any]], default_calls: int) -> Work | None:
@@ -112,9 +114,9 @@ def work_of(points: Sequence[Mapping[str, Any]], default_calls: int) -> Work | N
     sites = masked if len(masked) > 1 else unmasked
     if len(patients) < 2 or len(sites) < 2:
         return None
-    largest, scale = sites[-1], default_calls / patients[0]["calls"]
-    n_bytes = scale * (largest["bytes_from_site"] + largest["bytes_to_site"])
-    return Work(default_calls, scale, n_bytes, patients, sites, sites is masked)
+    largest = sites[-1]
+    per_call = (largest["bytes_from_site"] + largest["bytes_to_site"]) / largest["calls"]
+    return Work(default_calls, per_call, patients, sites, sites is masked)
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,9 @@ columns). Rounds are few and fixed, so that the curves show the work and not the
 process, one after another, and their policies require no minimum number of patients.
 """
 SLOPES = prose("""
-A slope is that of processor seconds on the log-log scale, over all points of a curve and then between the last two
-points. 1 means in proportion; below 1, costs that do not depend on the size dominate. Sums are masked unless stated.
+A slope is that of processor seconds per call on the log-log scale, over all points of a curve and then between the last
+two points. 1 means in proportion; below 1, costs that do not depend on the size dominate. Seconds are divided by calls,
+because a fit that ends by convergence may need one more at some size. Sums are masked unless stated.
 """)
 LARGEST = prose("""
 Processor seconds of one fit, and the peak of memory above what the process held with the data, at the largest size of
@@ -171,7 +172,7 @@ A study over S = {S} hospitals with N = {N} patients takes
   curve includes the coordinator and the calls in process, so this is an upper bound.
 - **coordinator(S)**: from the curve by sites, continued by the slope at its end (at least 1). The curve includes the
   work of all sites, so this is an upper bound.
-- Seconds and bytes of the measured settings are multiplied by the ratio of calls at the defaults.
+- Seconds and bytes per call are those of the measured settings.
 - **cost**: {eur_hour} EUR per processor hour and {eur_gb} EUR per GB sent, with {cpus} processors at each coordinator
   for the whole study. These prices are assumed. The work of people is not included.
 

@@ -53,6 +53,25 @@ def competing(n: int, n_columns: int, n_sites: int) -> dict[str, Any]:
     return divide(mc.datasets.simulate_survival(n, n_columns, 0, competing=True), n_sites)
 
 
+def clustered_numbers(n: int, n_columns: int, n_sites: int) -> dict[str, Any]:
+    """Return sites with a number to be predicted, whose mean differs between sites."""
+    X, predictor, generator = covariates(n, n_columns)
+    y = predictor + effects_of_sites(n, n_sites) + generator.normal(size=n)
+    return divide(mc.data.TableData(X, y, outcome="number"), n_sites)
+
+
+def clustered_classes(n: int, n_columns: int, n_sites: int) -> dict[str, Any]:
+    """Return sites with two classes, whose shares differ between sites."""
+    X, predictor, generator = covariates(n, n_columns)
+    y = predictor + effects_of_sites(n, n_sites) + generator.logistic(size=n) > 0
+    return divide(mc.data.TableData(X, y.astype(int)), n_sites)
+
+
+def effects_of_sites(n: int, n_sites: int) -> np.ndarray:
+    """Return an effect of its site for each patient; patients are dealt to sites in turns."""
+    return 0.5 * np.random.default_rng(1).normal(size=n_sites)[np.arange(n) % n_sites]
+
+
 def numbers(n: int, n_columns: int, n_sites: int) -> dict[str, Any]:
     """Return sites with a number to be predicted."""
     X, predictor, generator = covariates(n, n_columns)
@@ -145,9 +164,9 @@ CASES = {
     "fed-deep-surv": Case(times, {"max_iter": 2}, "2 rounds"),
     "fed-glm": Case(numbers, settings="gaussian"),
     "fed-glm-cv": Case(numbers),
-    "fed-glmm": Case(classes, settings="binomial", most_sites=200),
+    "fed-glmm": Case(clustered_classes, settings="binomial"),
     "fed-hazard-boost": Case(times, {"n_estimators": 10, "max_depth": 3, "early_stopping": False}, TREES),
-    "fed-linear-mixed-model": Case(numbers),
+    "fed-linear-mixed-model": Case(clustered_numbers),
     "fed-linear-regression": Case(numbers),
     "fed-logistic-regression": Case(classes),
     "fed-mixed-cox": Case(times),

@@ -91,11 +91,12 @@ def test_scaling_measures_a_small_fit():
 
 def test_curves_have_the_slope_of_a_power_and_are_continued_at_least_in_proportion():
     scaling_curves = load("scaling_curves")
-    power = [{"size": size, "seconds": 3e-4 * size**1.5} for size in (10, 100, 1000)]
+    # The last point took two calls, and the others one.
+    power = [{"size": s, "seconds": n * 3e-4 * s**1.5, "calls": n} for s, n in ((10, 1), (100, 1), (1000, 2))]
     np.testing.assert_allclose(scaling_curves.slopes(power), (1.5, 1.5))
     np.testing.assert_allclose(scaling_curves.extrapolate(power, 10_000), 3e-4 * 1e6)
     np.testing.assert_allclose(scaling_curves.extrapolate(power, 50), 3e-4 * 50**1.5)
-    flat = [{"size": 10, "seconds": 1.0}, {"size": 100, "seconds": 1.0}]
+    flat = [{"size": 10, "seconds": 1.0, "calls": 1}, {"size": 100, "seconds": 1.0, "calls": 1}]
     np.testing.assert_allclose(scaling_curves.extrapolate(flat, 1000), 10.0)
 
 
@@ -110,9 +111,9 @@ def test_points_beyond_the_limit_are_omitted_with_their_reason(monkeypatch):
 def test_study_over_many_hospitals_adds_calls_traffic_and_computing():
     far = load("far")
     network = far.Network(n_sites=3, call_s=0.4, superlink_s=0.3, megabytes_per_s=10.0)
-    curve = [{"size": 100_000, "seconds": 7.0}, {"size": 200_000, "seconds": 14.0}]
-    sites = [{"size": 250, "seconds": 1.0}, {"size": 500, "seconds": 2.0}]
-    work = far.Work(10, 2.0, 1e6, curve, sites, masked=True)
+    curve = [{"size": 100_000, "seconds": 7.0, "calls": 5}, {"size": 200_000, "seconds": 14.0, "calls": 5}]
+    sites = [{"size": 250, "seconds": 1.0, "calls": 5}, {"size": 500, "seconds": 2.0, "calls": 5}]
+    work = far.Work(10, 1e5, curve, sites, masked=True)
     flat = far.estimate(work, network)
     np.testing.assert_allclose(flat.calls_s, 10 * (0.4 + 0.1 * 497))
     np.testing.assert_allclose(flat.transfer_s, 500 * 1e6 / 1e7)
