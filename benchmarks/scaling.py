@@ -73,8 +73,8 @@ def run(methods: Sequence[str], *, quick: bool, path: Path | None) -> list[dict[
         points += measured
         show_curves(method, measured)
         print(f"{time.perf_counter() - method_began:.0f} s", flush=True)
+        write_json(path, {"quick": quick, "points": points})  # an interrupted run keeps what it measured
     print(f"\nMeasured in {time.perf_counter() - began:.0f} s.", flush=True)
-    write_json(path, {"quick": quick, "points": points})
     return points
 
 
