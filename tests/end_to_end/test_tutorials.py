@@ -23,7 +23,10 @@ def load_script():
 NOTEBOOKS = load_script()
 PAGES = NOTEBOOKS.pages()
 NEEDS = {"survival": "lifelines", "privacy": "opendp"}
-HEADINGS = ("The question", "The data", "How to read it", "What left a site", "Limits")
+HEADINGS = (
+    *("The question", "The data", "How to read it"),
+    *("Compared with pooled rows and single sites", "What left a site", "Limits"),
+)
 
 
 @pytest.mark.slow
