@@ -1,14 +1,12 @@
-"""Facts about the sites of a call that are the same for all calls with the same sites.
-
-Sites in one process receive the same tuple of names. Its facts are computed once per tuple and not once per site and
-call; otherwise the time of a call would grow with the square of the number of sites.
-"""
+"""Facts about the sites of a call that are the same for all calls with the same sites."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from dataclasses import dataclass
+
+from multicentre.core.latest import Latest
 
 
 @dataclass(frozen=True)
@@ -38,15 +36,11 @@ def roster_of(names: tuple[str, ...]) -> Roster:
     >>> len(roster_of(names).distinct), roster_of(names) is roster_of(names)
     (2, True)
     """
-    global _latest
-    roster = _latest
-    if roster.names is not names:
-        roster = _latest = _new(names)
-    return roster
+    return _latest(names)
 
 
 def _new(names: tuple[str, ...]) -> Roster:
     return Roster(names, frozenset(names), hashlib.sha256(json.dumps(names).encode()).hexdigest())
 
 
-_latest = _new(())
+_latest = Latest(_new)

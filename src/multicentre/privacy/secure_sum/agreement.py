@@ -23,10 +23,12 @@ from hashlib import blake2b
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from multicentre.core.latest import Latest
 from multicentre.errors import ConfigurationError, IntegrityError, MessageError, RefusedByPolicy
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.mask import Label, Sign, derive, exchange, sign_of, text_of
-from multicentre.privacy.secure_sum.messages import Advertisement, Advertisements, Bytes, Invitation
+from multicentre.privacy.secure_sum.mask_graph import draw_picks, neighbours
+from multicentre.privacy.secure_sum.messages import Advertisement, Advertisements, Bytes, Invitation, Picks
 from multicentre.privacy.sites_per_field import SiteFields
 
 HINT = "Nothing was disclosed. Start the run again. If the error persists, ask the operator of the coordinator."
@@ -110,18 +112,21 @@ class Agreement(ABC):
         self.next_sum = 0
         self.fields_by_site: Mapping[str, SiteFields] = {}
         self._signed_fields = ""
+        self._signed_picks: Picks | None = None
         self._position = terms.sites.index(site)
         self._channel: X25519PrivateKey | None = X25519PrivateKey.generate()
         self._public: Advertisements | None = None
 
     def advertise(self, identity: Identity, fields: SiteFields) -> Advertisement:
-        """Return the public keys and the fields of the site, signed together with the terms."""
+        """Return the public keys, the fields and the picks of the site, signed together with the terms."""
         channel = self._channel_key().public_key().public_bytes_raw()
         keys, checks = self._public_of_sums()
         self._signed_fields = fields.to_text()
-        signature = identity.sign(self.terms.signed_by(self.site, channel, keys, checks, self._signed_fields))
+        if n_picks := self.terms.n_picks:
+            self._signed_picks = draw_picks(len(self.terms.sites), self._position, n_picks)
+        signed = self.terms.signed_by(self.site, channel, keys, checks, self._signed_fields, self._signed_picks)
         columns = (to_bytes(channel), to_bytes(keys).reshape(-1, 32), to_bytes(checks).reshape(-1, 16))
-        return Advertisement(*columns, to_bytes(signature), self._signed_fields)
+        return Advertisement(*columns, to_bytes(identity.sign(signed)), self._signed_fields, self._signed_picks)
 
     def take_keys(self, public: Advertisements, identities: Mapping[str, bytes]) -> None:
         """Check and store the public keys and the fields of all sites.
@@ -129,10 +134,10 @@ class Agreement(ABC):
         Raises
         ------
         IntegrityError
-            A peer did not sign its keys and these terms, the keys listed for this site are not those that it sent, or a
-            key is invalid.
+            A peer did not sign its keys and these terms, the keys or picks listed for this site are not those that it
+            sent, or a key is invalid.
         MessageError
-            The number of keys differs from the number of sites and sums.
+            The number of keys or picks differs from the number of sites and sums.
         ConfigurationError
             Keys were stored before.
         """
@@ -143,27 +148,31 @@ class Agreement(ABC):
                 f"{shape} and {len(public.fields)} lists",
                 where=type(public).__name__,
             )
+        n_picks = 0 if public.picks is None else public.picks.shape[1]
+        if n_picks != self.terms.n_picks or (public.picks is not None and len(public.picks) != n_sites):
+            raise MessageError(
+                f"there must be {self.terms.n_picks} picks for each of {n_sites} sites; got others",
+                where=type(public).__name__,
+            )
         if self._public is not None:
             raise ConfigurationError(
                 "keys must be agreed once per agreement; they were agreed before", where=self.terms.agreement
             )
         listed = public.channels[self._position].tobytes(), public.fields[self._position]
-        if listed != (self._channel_key().public_key().public_bytes_raw(), self._signed_fields):
+        sent = self._channel_key().public_key().public_bytes_raw(), self._signed_fields
+        if listed != sent or not _are_same(picks_of(public, self._position), self._signed_picks):
             raise IntegrityError(
                 "the keys and fields listed for this site must be those that it sent; got others",
                 where=self.site,
                 hint=HINT,
             )
+        signed, fields_by_site = _listed_in(self.terms, public)
         for peer, j in self._peers():
-            parts = (public.channels[j].tobytes(), public.keys[j].tobytes(), public.checks[j].tobytes())
-            signed = self.terms.signed_by(peer, *parts, public.fields[j])
-            if not verify(identities[peer], public.signatures[j].tobytes(), signed):
+            if not verify(identities[peer], public.signatures[j].tobytes(), signed[j]):
                 raise IntegrityError(
                     "the keys must have a valid signature of this site; they do not", where=peer, hint=HINT
                 )
-        self.fields_by_site = {
-            site: SiteFields.from_text(public.fields[j], site) for j, site in enumerate(self.terms.sites)
-        }
+        self.fields_by_site = fields_by_site
         self._public = public
         self._keys_taken()
 
@@ -223,6 +232,7 @@ class Agreement(ABC):
 class ChainedAgreement(Agreement):
     """Agreement whose sums need every site: one key exchange per pair of sites, then a chain of keys.
 
+    Among many sites, pairs are those of a random graph (:mod:`multicentre.privacy.secure_sum.mask_graph`).
     The private key is erased as soon as the chains exist. After a sum, the masks of this sum and of earlier sums cannot
     be computed from the secrets of a site.
     """
@@ -231,14 +241,45 @@ class ChainedAgreement(Agreement):
         return b"", b""
 
     def _keys_taken(self) -> None:
-        private, channels = self._channel_key(), self._keys_of_all().channels
-        secrets = {peer: exchange(private, channels[j].tobytes(), peer) for peer, j in self._peers()}
+        private, public = self._channel_key(), self._keys_of_all()
+        channels, peers = public.channels, self._peers()
+        if public.picks is not None:
+            peers = [(self.terms.sites[j], j) for j in neighbours(public.picks, self._position)]
+        secrets = {peer: exchange(private, channels[j].tobytes(), peer) for peer, j in peers}
         self._chains = Chains(self.site, secrets, self.terms.label_of_keys())
         self._channel = None
         self.is_ready = True
 
     def _streams(self, number: int, label: tuple[str | int, ...]) -> list[tuple[bytes, Sign]]:
         return self._chains.streams(number, label)
+
+
+def picks_of(public: Advertisements, position: int) -> Picks | None:
+    """Return the picks of one site; None if every site masks against every other."""
+    return None if public.picks is None else public.picks[position]
+
+
+def _are_same(one: Picks | None, other: Picks | None) -> bool:
+    return one is other if one is None or other is None else np.array_equal(one, other)
+
+
+def _read(terms: Invitation, public: Advertisements) -> tuple[list[bytes], dict[str, SiteFields]]:
+    """Return the bytes that each site signed, if the message lists what it sent, and the fields of each site."""
+    signed = [
+        terms.signed_by(
+            site,
+            public.channels[j].tobytes(),
+            public.keys[j].tobytes(),
+            public.checks[j].tobytes(),
+            public.fields[j],
+            picks_of(public, j),
+        )
+        for j, site in enumerate(terms.sites)
+    ]
+    return signed, {site: SiteFields.from_text(public.fields[j], site) for j, site in enumerate(terms.sites)}
+
+
+_listed_in = Latest(_read)
 
 
 def to_bytes(content: bytes) -> Bytes:

@@ -106,6 +106,12 @@ def has_small_order(public: bytes) -> bool:
     return y % _PRIME in _SMALL_ORDER
 
 
+@functools.lru_cache(maxsize=1024)  # in one process, every site checks the identities of all others
+def _can_be_identity(public: bytes) -> bool:
+    fits = len(public) == PUBLIC_BYTES and int.from_bytes(public, "little") % 2**255 < _PRIME
+    return fits and not has_small_order(public)
+
+
 def check_public(public: bytes, where: str) -> None:
     """Raise ConfigurationError unless bytes can be the public half of a site's identity.
 
@@ -122,10 +128,10 @@ def check_public(public: bytes, where: str) -> None:
         ...
     multicentre.errors.ConfigurationError: site lyon, identity: an identity must be the public half of an ...
     """
-    fits = len(public) == PUBLIC_BYTES and int.from_bytes(public, "little") % 2**255 < _PRIME
-    if fits and not has_small_order(public):
+    if _can_be_identity(public):
         return
-    got = "a point of small order, under which anybody can sign" if fits else f"{len(public)} other bytes"
+    is_small = len(public) == PUBLIC_BYTES and has_small_order(public)
+    got = "a point of small order, under which anybody can sign" if is_small else f"{len(public)} other bytes"
     raise ConfigurationError(
         f"an identity must be the public half of an Ed25519 key in its canonical form; got {got}",
         where=where,

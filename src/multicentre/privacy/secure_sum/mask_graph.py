@@ -29,7 +29,7 @@ COMPLETE_UP_TO = 50
 """Largest number of sites that all mask against each other."""
 
 SECURITY_BITS = 40
-"""A part of a sum is readable with a probability of at most 2**-40, the usual statistical security of such protocols."""
+"""A part of a sum is readable with a probability of at most 2**-40, the usual bound of such protocols."""
 
 
 def assumed_colluding(n_sites: int, n_colluding: int) -> int:
@@ -92,6 +92,7 @@ def security_bits(n_sites: int, picks: int, n_colluding: int) -> float:
     of_group = log_binomial(n_sites - 1 - (honest - sizes), picks) - all_picks
     of_others = log_binomial(n_sites - 1 - sizes, picks) - all_picks
     groups = log_binomial(np.full(len(sizes), honest), sizes)
+    groups -= np.where(2 * sizes == honest, math.log(2.0), 0.0)  # two halves are one pair of groups
     terms = groups + sizes * of_group + (honest - sizes) * of_others
     return float(-np.logaddexp.reduce(terms) / math.log(2.0))
 

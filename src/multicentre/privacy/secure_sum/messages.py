@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Message, array, count, text, texts
 from multicentre.core.rosters import roster_of
 from multicentre.core.steps import Release
+from multicentre.privacy.secure_sum.mask_graph import n_picks
 
 Bytes = NDArray[np.uint8]
+Picks = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class Invitation(Message):
         """Number of public keys per site, without that of the channel: one per sum with tolerated losses, else none."""
         return self.n_sums if self.recovers else 0
 
+    @property
+    def n_picks(self) -> int:
+        """Number of sites that each site picks to mask against; 0 if every site masks against every other."""
+        return 0 if self.recovers else n_picks(len(self.sites), self.n_colluding)
+
     def label_of_keys(self) -> tuple[str | int, ...]:
         """Return the label that distinguishes the keys of this agreement from all others."""
         return (self.study, self.session, self.agreement)
@@ -53,10 +60,12 @@ class Invitation(Message):
         """
         return (self.study, self.session, self.agreement, number, step, transcript)
 
-    def signed_by(self, site: str, channel: bytes, keys: bytes, checks: bytes, fields: str) -> bytes:
-        """Return the bytes that `site` signs: terms, keys and its fields."""
+    def signed_by(
+        self, site: str, channel: bytes, keys: bytes, checks: bytes, fields: str, picks: Picks | None = None
+    ) -> bytes:
+        """Return the bytes that `site` signs: terms, keys, its fields and its picks, if any."""
         terms = [self.study, self.session, self.agreement, roster_of(self.sites).digest, self.threshold, self.n_sums]
-        terms += [self.n_colluding, site, fields]
+        terms += [self.n_colluding, site, fields, *([] if picks is None else [picks.tolist()])]
         return b"\n".join([b"multicentre secure sum, keys", json.dumps(terms).encode(), channel + keys + checks])
 
     def list_content(self, number: int, survivors: tuple[str, ...], keys_digest: bytes) -> bytes:
@@ -75,6 +84,9 @@ class Advertisement(Release):
     checks: Bytes = array("hash of the seed of the site's self-mask of each sum", ("b", 16), dtype="u1")
     signature: Bytes = array("the site's signature of terms, keys and fields (Ed25519)", (64,), dtype="u1")
     fields: str = text("views of the site, and columns in which it has too few entries")
+    picks: Picks | None = array(
+        "positions of the sites that the site masks against, if there are many sites", ("p",), dtype="i4", optional=True
+    )
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,12 @@ class Advertisements(Message):
     checks: Bytes = array("hashes of the seeds of self-masks", ("n", "b", 16), dtype="u1")
     signatures: Bytes = array("signatures", ("n", 64), dtype="u1")
     fields: tuple[str, ...] = texts("views of each site, and columns in which it has too few entries")
+    picks: Picks | None = array(
+        "positions of the sites that each site masks against, if there are many sites",
+        ("n", "p"),
+        dtype="i4",
+        optional=True,
+    )
 
 
 @dataclass(frozen=True)

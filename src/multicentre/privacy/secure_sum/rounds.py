@@ -242,6 +242,9 @@ def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Adverti
                 f"there must be {terms.n_keys} keys, one per sum; got {answer.keys.shape[0]}", where=site
             )
     in_order = list(answers.values())
+    picks = [answer.picks for answer in in_order if answer.picks is not None and len(answer.picks) == terms.n_picks]
+    if terms.n_picks and len(picks) < len(in_order):
+        raise MessageError(f"each site must pick {terms.n_picks} others; one did not", where="advertise")
     return Advertisements(
         terms.agreement,
         np.stack([answer.channel for answer in in_order]),
@@ -249,6 +252,7 @@ def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Adverti
         np.stack([answer.checks for answer in in_order]),
         np.stack([answer.signature for answer in in_order]),
         tuple(answer.fields for answer in in_order),
+        np.stack(picks) if terms.n_picks else None,
     )
 
 

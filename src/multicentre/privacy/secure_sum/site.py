@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
 from multicentre.core.calls import Call, Mask
+from multicentre.core.latest import Latest
+from multicentre.core.rosters import roster_of
 from multicentre.core.steps import Acknowledgement, Release, SitePart, step
 from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.privacy.secure_sum.agreement import Agreement, ChainedAgreement
@@ -46,6 +48,7 @@ from multicentre.privacy.sites_per_field import Field, SiteFields, SitesBehind, 
 # number of sums limit the sums that can be read with a stolen copy of a site's memory.
 MOST_SUMS = 1024
 K = TypeVar("K", bound=Agreement)
+_latest_behind = Latest(sites_behind)
 
 
 class MaskingKeys(SitePart):
@@ -143,7 +146,7 @@ class MaskingKeys(SitePart):
     def sites_behind(self, call: Call) -> dict[Field, SitesBehind]:
         """Return the sites behind each view and column that a site lacks and to which this site contributes."""
         agreement, mask = self._fitting(call)
-        behind = sites_behind(agreement.fields_by_site, call.peers, mask.threshold)
+        behind = _latest_behind(agreement.fields_by_site, call.peers, mask.threshold)
         return {place: sites for place, sites in behind.items() if self.fields.adds_to(place)}
 
     def masks(self, call: Call) -> list[tuple[bytes, Sign]]:
@@ -165,7 +168,7 @@ class MaskingKeys(SitePart):
             terms = agreement.terms
             agreed = (terms.study, terms.session, terms.agreement, terms.threshold, terms.n_colluding)
             requested = (call.study, call.session, mask.agreement, mask.threshold, mask.colluding)
-            if agreed == requested and sorted(terms.sites) == sorted(call.peers):
+            if agreed == requested and (terms.sites is call.peers or sorted(terms.sites) == sorted(call.peers)):
                 return agreement, mask
         raise ConfigurationError(
             "keys must be agreed with the sites and terms of this sum; they were not", where=call.step.name
@@ -188,13 +191,14 @@ class MaskingKeys(SitePart):
                 f"got a repeated one, or one for {terms.n_sums} sums",
                 where="advertise",
             )
-        if terms.sites.count(self.site) != 1 or len(set(terms.sites)) < len(terms.sites):
+        roster = roster_of(terms.sites)
+        if self.site not in roster.distinct or len(roster.distinct) < len(terms.sites):
             raise RefusedByPolicy("sites must name every site once, including this one; they do not", where="advertise")
-        unknown_sites = [site for site in terms.sites if site != self.site and site not in self._peers]
+        unknown_sites = roster.distinct - self._peers.keys() - {self.site}
         if unknown_sites:
             raise RefusedByPolicy(
                 "every site must have a registered identity at this site; these have none",
-                where=", ".join(unknown_sites),
+                where=", ".join(sorted(unknown_sites)),
                 hint="Ask their stewards for their public identities, or leave them out.",
             )
 
