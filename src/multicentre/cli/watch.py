@@ -49,7 +49,8 @@ def watch(
     except KeyboardInterrupt:
         notify("Stopped watching. The run is not affected.")
         raise typer.Exit(INTERRUPTED) from None
-    raise typer.Exit(reader.state.exit_code or 0)
+    status = INTERRUPTED if reader.state.status == "stopped" else reader.state.exit_code
+    raise typer.Exit(status or 0)
 
 
 def _readings(reader: RunReader) -> Iterator[list[Event]]:

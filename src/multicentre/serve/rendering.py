@@ -17,6 +17,8 @@ from multicentre.core.printable import harmless
 from multicentre.serve.forms import TOKEN
 
 STYLE = "style.css"
+# Names of steps and times fit a column unbroken; hashes are broken where the column ends.
+_LONG_WORD = 26
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,11 @@ class Renderer:
         return RedirectResponse(self.link(page, **query), 303)
 
 
+def _has_long_word(cell: Cell) -> bool:
+    text = cell.text if isinstance(cell, Link) else cell
+    return any(len(word) > _LONG_WORD for word in text.split())
+
+
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(
@@ -127,6 +134,7 @@ def _environment() -> Environment:
         finalize=lambda value: harmless(value) if isinstance(value, str) else value,
     )
     environment.tests["link"] = lambda value: isinstance(value, Link)
+    environment.tests["long"] = _has_long_word
     return environment
 
 

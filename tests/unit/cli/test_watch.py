@@ -162,7 +162,9 @@ def test_a_killed_process_is_recognised(tmp_path):
     assert not is_held(tmp_path / "run.lock")
     reader.read()
     assert reader.state.status == "stopped"
-    assert "--resume" in call(tmp_path).stdout
+    result = call(tmp_path)
+    assert result.exit_code == 130
+    assert "--resume" in result.stdout
     assert not is_held(tmp_path / "no.lock")
     assert not (tmp_path / "no.lock").exists()
 
