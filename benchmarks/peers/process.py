@@ -48,7 +48,10 @@ class Peer:
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()  # the process ends with its input
-            self._process.wait(timeout=60)
+            try:
+                self._process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
         self._folder.cleanup()
 
     def run(self, task: str, *arguments: Any) -> Timed:
