@@ -178,10 +178,19 @@ def array(
 
 
 def arrays(
-    what: str, shape: Shape, *, dtype: str = "f8", unit: str = "", bound: float | None = None, permission: str = ""
+    what: str,
+    shape: Shape,
+    *,
+    dtype: str = "f8",
+    unit: str = "",
+    finite: bool = True,
+    bound: float | None = None,
+    permission: str = "",
 ) -> Any:
     """Declare a mapping from names to arrays of the given shape."""
-    return _declare(Declaration("array", what, shape, dtype, unit, keyed=True, bound=bound, permission=permission))
+    return _declare(
+        Declaration("array", what, shape, dtype, unit, keyed=True, finite=finite, bound=bound, permission=permission)
+    )
 
 
 def number(
@@ -220,15 +229,20 @@ def count(
     bound: float = _LARGEST_COUNT,
     sensitivity: float | None = None,
     signed: bool = False,
+    default: int | None = None,
 ) -> Any:
-    """Declare a whole number; unless `signed`, answers must not be negative. With names it gets no noise."""
+    """Declare a whole number; unless `signed`, answers must not be negative. With names it gets no noise.
+
+    A field with a default is keyword-only.
+    """
     if keyed and sensitivity is not None:
         raise MessageError("a field with names must have no sensitivity; got one", where=what, hint="Send an array.")
-    return _declare(
-        Declaration(
-            "count", what, unit=unit, keyed=keyed, bound=bound, sensitivity=sensitivity, norm="l1", signed=signed
-        )
+    declaration = Declaration(
+        "count", what, unit=unit, keyed=keyed, bound=bound, sensitivity=sensitivity, norm="l1", signed=signed
     )
+    if default is not None:
+        return dataclasses.field(default=default, kw_only=True, metadata={_DECLARATION: declaration})
+    return _declare(declaration)
 
 
 def flag(what: str, *, default: bool | None = None) -> Any:

@@ -327,6 +327,9 @@ class Session:
     def together(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
         """Return the answers to requests that do not depend on each other; their calls travel together.
 
+        A step that a site may refuse, and that changes the state of its part, must not be among them: masks of sums
+        after it depend on the state.
+
         Parameters
         ----------
         requests : sequence of callable

@@ -25,7 +25,7 @@ from multicentre.survival.surv_boost import messages
 from multicentre.survival.surv_boost.hypotheses import is_constant
 from multicentre.survival.surv_boost.maths import weighted_median
 from multicentre.survival.surv_boost.plan import RANGES, STEPS, Plan, make_plan
-from multicentre.survival.surv_boost.rounds import Pass, boost, calibrate, find_staying, warn_of_dropped
+from multicentre.survival.surv_boost.rounds import Pass, PassPlan, boost, calibrate, find_staying, warn_of_dropped
 from multicentre.survival.surv_boost.site import BoostSite
 from multicentre.survival.times import time_to_share
 
@@ -276,21 +276,21 @@ class FedSurvBoost(SurvivalEstimator):
         self.agreed_ = self._agree(session, self._needs(plan))
         ones = np.ones(len(self.agreed_.times))
         staying = find_staying(session, self.agreed_) if plan.needs_censoring else ones
-        calibration = self._calibrate(session, plan, staying) if plan.recalibrate else None
         n_splits = plan.n_splits if plan.n_iter_no_change is not None else 0
-        result = boost(session, plan, self.agreed_, staying, name="main", n_splits=n_splits, held=min(n_splits, 1))
+        main = PassPlan(plan, 0, n_splits, min(n_splits, 1))
+        folds = range(1, plan.n_splits + 1) if plan.recalibrate else ()
+        of_folds = replace(plan, n_iter_no_change=None)
+        passes = [main, *(PassPlan(of_folds, fold, plan.n_splits, fold) for fold in folds)]
+        result, *others = boost(session, self.agreed_, staying, passes)
+        calibration = self._calibrate(session, plan, others[-1].ensemble.last) if others else None
         self._set_fit(result, calibration)
         components = result.model.components
         warn_of_constant(sum(map(is_constant, components)), len(components), "FedRSF or FedHazardBoost")
         warn_of_dropped(result)
 
-    def _calibrate(self, session: Session, plan: Plan, staying: Floats) -> messages.Calibration | None:
-        """Boost without each fold in turn; return the calibration of the out-of-fold risks, or None if not useful."""
-        plan, last = replace(plan, n_iter_no_change=None), plan.n_splits
-        for fold in range(1, last + 1):
-            name = f"fold-{fold}"
-            result = boost(session, plan, self.agreed_, staying, name=name, n_splits=last, held=fold)
-        if plan.recalibrate == "auto" and not _helps(session, last, result.ensemble.last):
+    def _calibrate(self, session: Session, plan: Plan, brier: float) -> messages.Calibration | None:
+        """Return the calibration of the out-of-fold risks, or None if not useful; `brier` is that of the last fold."""
+        if plan.recalibrate == "auto" and not _helps(session, plan.n_splits, brier):
             return None
         calibration = session.once("calibration", messages.Calibration, lambda: calibrate(session, 0))
         return calibration if calibration.slope > 0 else None

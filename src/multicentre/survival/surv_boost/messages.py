@@ -6,14 +6,16 @@ value that leaves a site is a term of a sum over sites.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Message, array, count, flag, number, text, texts
+from multicentre.core.messages import M, Message, array, arrays, count, flag, number, text, texts
 from multicentre.core.steps import Release
+from multicentre.core.wire import decode, encode
 from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.messages import PATIENTS, Agreed
 from multicentre.survival.kernels.risk_sets import Ties
@@ -29,6 +31,10 @@ Integers = NDArray[np.int64]
 
 Bytes = NDArray[np.uint8]
 
+Flags = NDArray[np.bool_]
+
+PASS = "number of the pass; 0 for that of the model"
+
 # Bound of a loss in its unit.
 LARGEST_LOSS = 16.0
 
@@ -40,19 +46,21 @@ LARGEST_SUM = 2.0**34
 class Memory(Agreed):
     """State of a site between rounds; it never leaves the site."""
 
-    log_weights: Floats = array("log weight of every patient, minus infinity if not included", ("n",), finite=False)
     n_splits: int = count("number of folds; 0 before the split")
     folds: Integers = array("fold of every patient, from 1", ("n",), dtype="i8")
-    held: int = count("fold held out; 0 for none")
     loss: str = text("loss of the hypotheses")
     staying: Floats = array("probability of not being censored, on the grid", ("K",))
-    packed: Bytes = array("learners to be evaluated, serialised", ("b",), dtype="u1")
-    lengths: Integers = array("number of bytes of each learner", ("m",), dtype="i8")
-    shares: Floats = array("share of each learner in each hypothesis", ("u", "w"))
-    curves: Floats = array("sum of votes times curves, of held-out patients", ("h", "K"))
-    votes: float = number("sum of the votes")
     risks: Floats = array("out-of-fold risk of every patient; 0 before", ("n",))
-    stopped: bool = flag("the separate boosting of this site has ended")
+    held: Mapping[str, int] = count("fold held out, by pass; 0 for none", keyed=True)
+    log_weights: Mapping[str, Floats] = arrays(
+        "log weight of every patient, by pass; minus infinity if not included", ("n",), finite=False
+    )
+    packed: Mapping[str, Bytes] = arrays("learners to be evaluated, serialised, by pass", ("b",), dtype="u1")
+    lengths: Mapping[str, Integers] = arrays("number of bytes of each learner, by pass", ("m",), dtype="i8")
+    shares: Mapping[str, Floats] = arrays("share of each learner in each hypothesis, by pass", ("u", "w"))
+    curves: Mapping[str, Floats] = arrays("sum of votes times curves, of held-out patients, by pass", ("h", "K"))
+    votes: Mapping[str, Floats] = arrays("sum of the votes, by pass", (1,))
+    stopped: Mapping[str, Flags] = arrays("the separate boosting of this site has ended, by pass", (1,), dtype="b1")
 
 
 @dataclass(frozen=True)
@@ -64,12 +72,14 @@ class Begin(Message):
     held: int = count("fold held out; 0 for none")
     loss: str = text("loss of the hypotheses")
     staying: Floats = array("probability of not being censored, on the grid", ("K",))
+    of_pass: int = count(PASS, default=0)
 
 
 @dataclass(frozen=True)
 class Scale(Message):
     """Scale of the sites' weights."""
 
+    of_pass: int = count(PASS, default=0)
     log_total: float = number("logarithm of the sum of the weights over all sites")
     log_cap: float = number("logarithm of the maximum weight; infinity for none", finite=False)
 
@@ -137,6 +147,7 @@ class Search(Message):
 
     low: Floats = array("lower end of the bins, by hypothesis", ("q",))
     width: float = number("width of a bin")
+    of_pass: int = count(PASS, default=0)
 
 
 @dataclass(frozen=True)
@@ -194,6 +205,22 @@ class Pool(Message):
 
 
 @dataclass(frozen=True)
+class ByPass(Message):
+    """Messages of several passes, each in the wire format."""
+
+    packed: Mapping[str, Bytes] = arrays("message of each pass, serialised", ("b",), dtype="u1")
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Self:
+        """Return the messages of the passes, in order, as one."""
+        return cls({str(place): np.frombuffer(encode(one), dtype=np.uint8) for place, one in enumerate(messages)})
+
+    def read(self, kind: type[M]) -> list[M]:
+        """Return the messages of the passes, in order."""
+        return [decode(kind, self.packed[str(place)].tobytes()) for place in range(len(self.packed))]
+
+
+@dataclass(frozen=True)
 class Censorings(Release):
     """Numbers of censored patients and of events, by time of the grid."""
 
@@ -212,6 +239,7 @@ class Coefficients(Message):
     left_out: int = count("fold to leave out; 0 for none")
     centre: float = number("mean subtracted from risks")
     spread: float = number("divisor of risks")
+    of_pass: int = count(PASS, default=0)
 
 
 @dataclass(frozen=True)
@@ -265,6 +293,11 @@ class BrierSum(Release):
     brier: float = number("sum of integrated Brier scores of held-out patients", bound=PATIENTS * LARGEST_LOSS)
 
 
+def fields_of(message: Message) -> dict[str, Any]:
+    """Return the fields of a message, by name."""
+    return {name: getattr(message, name) for name in message.declarations()}
+
+
 # Minimum number of patients per leaf or model that leaves a site under a policy with a minimum.
 LEAST_IN_LEAF = 15
 
@@ -303,18 +336,18 @@ def check_begin(request: Begin, memory: Memory) -> None:
     unit_of_loss(request.loss, memory.times)
     folds_fit = request.n_splits == 0 or 2 <= request.n_splits <= MOST_FOLDS
     if not folds_fit or not 0 <= request.held <= request.n_splits:
-        raise _refusal(
+        raise refusal(
             f"n_splits must be 0 or from 2 to {MOST_FOLDS}, and held at most n_splits; "
             f"got {request.n_splits} and {request.held}",
             "n_splits",
             f"Use 2 to {MOST_FOLDS}.",
         )
     if memory.n_splits and request.n_splits and memory.n_splits != request.n_splits:
-        raise _refusal(
+        raise refusal(
             f"n_splits must stay {memory.n_splits} during a fit; got {request.n_splits}", "n_splits", "Start a new fit."
         )
     if request.staying.shape != memory.times.shape or (request.staying < 0).any() or (request.staying > 1).any():
-        raise _refusal(
+        raise refusal(
             f"staying must hold a probability per time, {len(memory.times)} in total; got others",
             "staying",
             "Start a new fit.",
@@ -324,7 +357,7 @@ def check_begin(request: Begin, memory: Memory) -> None:
 def check_folds(memory: Memory, left_out: int) -> None:
     """Raise ConfigurationError unless the fold exists (0 for none)."""
     if not memory.n_splits or not 0 <= left_out <= memory.n_splits:
-        raise _refusal(
+        raise refusal(
             f"left_out must be a fold from 0 to {memory.n_splits}; got {left_out}", "left_out", "Start a new fit."
         )
 
@@ -332,9 +365,9 @@ def check_folds(memory: Memory, left_out: int) -> None:
 def check_chosen(request: Chosen, n_hypotheses: int) -> None:
     """Raise ConfigurationError unless the hypothesis was received, with a vote within limits."""
     if not 0 <= request.index < n_hypotheses:
-        raise _refusal(f"index must be from 0 to {n_hypotheses - 1}; got {request.index}", "index", "Start a new fit.")
+        raise refusal(f"index must be from 0 to {n_hypotheses - 1}; got {request.index}", "index", "Start a new fit.")
     if not (0 < request.vote <= LARGEST_VOTE and 0 <= request.factor <= LARGEST_VOTE):
-        raise _refusal(
+        raise refusal(
             f"vote must be above 0 and factor non-negative, both at most {LARGEST_VOTE:g}; got {request.vote} and "
             f"{request.factor}",
             "vote",
@@ -346,13 +379,13 @@ def check_chosen(request: Chosen, n_hypotheses: int) -> None:
 def check_positive(value: float, name: str) -> None:
     """Raise ConfigurationError unless a value is positive."""
     if not value > 0:
-        raise _refusal(f"{name} must be positive; got {value}", name, "Start a new fit.")
+        raise refusal(f"{name} must be positive; got {value}", name, "Start a new fit.")
 
 
 def checked_rate(rate: float) -> float:
     """Return a learning rate above 0 and at most 1, or raise ConfigurationError."""
     if not 0 < rate <= 1:
-        raise _refusal(
+        raise refusal(
             f"learning_rate must be above 0 and at most 1; got {rate}",
             "learning_rate",
             "Use a number above 0, at most 1.",
@@ -363,7 +396,7 @@ def checked_rate(rate: float) -> float:
 def check_coefficients(coefficients: Floats, n_covariates: int) -> None:
     """Raise ConfigurationError unless there is one coefficient per covariate, of magnitude up to 100."""
     if coefficients.shape != (n_covariates,) or np.abs(coefficients).max(initial=0.0) > LARGEST_COEFFICIENT:
-        raise _refusal(
+        raise refusal(
             f"coefficients must be {n_covariates} numbers of magnitude up to {LARGEST_COEFFICIENT:g}; got others",
             "coefficients",
             "Standardise the columns, or start a new fit.",
@@ -373,14 +406,14 @@ def check_coefficients(coefficients: Floats, n_covariates: int) -> None:
 def check_hazard(hazard: Floats, n_times: int) -> None:
     """Raise ConfigurationError unless there is a non-negative hazard per time."""
     if hazard.shape != (n_times,) or (hazard < 0).any():
-        raise _refusal(f"hazard must be {n_times} non-negative numbers; got others", "hazard", "Start a new fit.")
+        raise refusal(f"hazard must be {n_times} non-negative numbers; got others", "hazard", "Start a new fit.")
 
 
 def check_calibration(request: Calibration, n_times: int) -> None:
     """Raise ConfigurationError unless a recalibration matches the grid."""
     check_positive(request.spread, "spread")
     if request.baseline.shape != (n_times,) or (request.baseline < 0).any() or (np.diff(request.baseline) < 0).any():
-        raise _refusal(
+        raise refusal(
             f"baseline must be {n_times} non-negative, non-decreasing numbers; got others",
             "baseline",
             "Start a new fit.",
@@ -390,7 +423,7 @@ def check_calibration(request: Calibration, n_times: int) -> None:
 def check_search(request: Search, n_hypotheses: int) -> None:
     """Raise ConfigurationError unless there is a lower end per hypothesis, and the bins have a positive width."""
     if request.low.shape != (n_hypotheses,):
-        raise _refusal(
+        raise refusal(
             f"low must have one entry per hypothesis, {n_hypotheses} in total; got shape {request.low.shape}",
             "low",
             "Start a new fit.",
@@ -401,7 +434,7 @@ def check_search(request: Search, n_hypotheses: int) -> None:
 def known_ties(ties: str) -> Ties:
     """Return the handling of ties, or raise ConfigurationError."""
     if ties not in ("breslow", "efron"):
-        raise _refusal(f"ties must be 'breslow' or 'efron'; got {ties!r}", "ties", "Use 'breslow' or 'efron'.")
+        raise refusal(f"ties must be 'breslow' or 'efron'; got {ties!r}", "ties", "Use 'breslow' or 'efron'.")
     return cast("Ties", ties)
 
 
@@ -413,9 +446,7 @@ def tree_settings(request: FitTree, least_behind: int) -> TreeSettings:
         "min_events_leaf": LARGEST_NUMBER,
     }.items():
         if getattr(request, name) > most:
-            raise _refusal(
-                f"{name} must be at most {most}; got {getattr(request, name)}", name, f"Give at most {most}."
-            )
+            raise refusal(f"{name} must be at most {most}; got {getattr(request, name)}", name, f"Give at most {most}.")
     least = fewest_in_leaf(request.min_samples_leaf, least_behind)
     return TreeSettings(request.max_depth or None, least, request.min_events_leaf, read_columns(request.max_features))
 
@@ -455,7 +486,7 @@ def network_settings(request: FitNetwork) -> NetworkSettings:
 
     dropout, rate, decay, batch, epochs, n_iter_no_change, validation = request.training.tolist()
     if epochs > MOST_EPOCHS:
-        raise _refusal(
+        raise refusal(
             f"max_epochs must be at most {MOST_EPOCHS}; got {epochs:g}", "max_epochs", f"Give at most {MOST_EPOCHS}."
         )
     hidden = tuple(int(width) for width in request.hidden)
@@ -475,5 +506,6 @@ def ratios(rows: Floats, coefficients: Floats) -> Floats:
     return np.asarray(np.exp(np.clip(rows @ coefficients, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)), dtype=np.float64)
 
 
-def _refusal(what: str, where: str, hint: str) -> ConfigurationError:
+def refusal(what: str, where: str, hint: str) -> ConfigurationError:
+    """Return the error of a request that the site does not accept."""
     return ConfigurationError(what, where=where, hint=hint)

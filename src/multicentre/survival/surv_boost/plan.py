@@ -120,6 +120,7 @@ class Plan:
         common = {
             "log_total": scale.log_total,
             "log_cap": scale.log_cap,
+            "of_pass": scale.of_pass,
             "seed": self.seed,
             "round": number,
             "resample": self.resample,

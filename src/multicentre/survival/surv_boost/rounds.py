@@ -1,6 +1,6 @@
-"""One pass of boosting.
+"""Passes of boosting, side by side.
 
-One round consists of:
+One round of a pass consists of:
 
 1. The coordinator sends the scale of the weights and requests a hypothesis.
 2. Each site fits a weak learner to its weighted patients and returns it.
@@ -10,15 +10,18 @@ One round consists of:
 6. Each site reweights its patients, and returns the sum of their weights and of held-out Brier scores.
 
 With ``candidates="pool"``, steps 1 and 2 take place before the first round. With ``norm="max"``, step 4 includes a
-search for the largest loss via sums. The rounds stop when no hypothesis is better than a guess, when one makes no
-error, or when `n_iter_no_change` rounds did not lower the held-out Brier score.
+search for the largest loss via sums. A pass stops when no hypothesis is better than a guess, when one makes no error,
+or when `n_iter_no_change` rounds did not lower the held-out Brier score.
+
+The pass of the model and those of the folds do not depend on each other. Their requests of one round travel together.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -67,6 +70,30 @@ class Judgement(NamedTuple):
 
 
 @dataclass(frozen=True)
+class PassPlan:
+    """A pass of boosting.
+
+    Parameters
+    ----------
+    plan : Plan
+    number : int
+        0 for the pass of the model; otherwise the fold that is held out for the recalibration.
+    n_splits, held : int
+        Number of folds, and the fold that is held out; 0 for none.
+    """
+
+    plan: Plan
+    number: int
+    n_splits: int
+    held: int
+
+    def scale(self, log_total: float, agreed: Agreed) -> messages.Scale:
+        """Return the scale of the weights, with the number of the pass."""
+        log_cap = self.plan.log_cap(agreed.n_patients)
+        return messages.Scale(log_total=log_total, log_cap=log_cap, of_pass=self.number)
+
+
+@dataclass(frozen=True)
 class Pass:
     """Result of one pass of boosting.
 
@@ -74,6 +101,7 @@ class Pass:
     ----------
     ensemble : Ensemble
     history : list of dict
+        Rounds of the pass; empty for those of the folds.
     model : Mixture
     n_kept : int
         Number of hypotheses in the model: all, or those up to the round with the best held-out Brier score.
@@ -83,6 +111,14 @@ class Pass:
     history: History
     model: Mixture
     n_kept: int
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Result of one round of a pass: the state after it, and its metrics."""
+
+    ensemble: messages.Ensemble
+    metrics: Mapping[str, float]
 
 
 def find_staying(session: Session, agreed: Agreed) -> Floats:
@@ -96,48 +132,74 @@ def find_staying(session: Session, agreed: Agreed) -> Floats:
     return np.clip(kaplan_meier(counts.censored[:-1], at_risk - counts.events), 0.0, 1.0)
 
 
-def boost(
-    session: Session, plan: Plan, agreed: Agreed, staying: Floats, *, name: str, n_splits: int, held: int
-) -> Pass:
-    """Run one pass.
+def boost(session: Session, agreed: Agreed, staying: Floats, passes: Sequence[PassPlan]) -> list[Pass]:
+    """Run passes side by side; the first is that of the model, whose rounds are recorded.
 
     Parameters
     ----------
     session : Session
-    plan : Plan
     agreed : Agreed
     staying : array of shape (K,)
-    name : str
-        Name of the pass within the fit.
-    n_splits, held : int
-        Number of folds, and the fold that is held out; 0 for none.
+        Probability of not being censored, on the grid.
+    passes : sequence of PassPlan
 
     Raises
     ------
     DataError
         No site could fit a hypothesis.
     """
-    begin = messages.Begin(plan.seed, n_splits, held, plan.loss, staying)
-    pool = session.once(f"{name}-pool", messages.Pool, lambda: _gather_pool(session, plan, agreed, begin))
-    rounds = session.rounds(
-        plan.n_estimators, messages.Ensemble, lambda: _start(session, plan, begin, pool), name=f"{name}-rounds"
-    )
-    fixed = _read_pool(pool, agreed)
+
+    def gather() -> messages.ByPass:
+        return messages.ByPass.of(
+            session.together([partial(_gather_pool, session, one, agreed, staying) for one in passes])
+        )
+
+    def start() -> messages.ByPass:
+        return messages.ByPass.of(
+            session.together(
+                [partial(_start, session, one, staying, pool) for one, pool in zip(passes, pools, strict=True)]
+            )
+        )
+
+    pools = session.once("pools", messages.ByPass, gather).read(messages.Pool)
+    rounds = session.rounds(passes[0].plan.n_estimators, messages.ByPass, start, name="rounds")
+    fixed = [_read_pool(pool, agreed) for pool in pools]
     for number in rounds:
-        before = rounds.state
-        scale = messages.Scale(before.log_total, plan.log_cap(agreed.n_patients))
-        offer = fixed if plan.candidates == "pool" else _fit(session, plan, agreed, scale, number, fixed)
-        judged = _judge(session, plan, offer, scale, number, is_first=not len(before.votes))
-        after = replace(before, dropped=(*before.dropped, *offer.dropped), stopped=judged.verdict.stop)
-        if judged.verdict.is_selected:
-            after = _join(session, plan, after, offer, judged, scale, len(agreed.columns))
-        rounds.state = after
-        rounds.record(error=judged.verdict.error, vote=judged.verdict.vote, n_candidates=len(judged.shares))
-        if np.isfinite(after.last):
-            rounds.record(brier=after.last)
-        if after.stopped:
+        ensembles = rounds.state.read(messages.Ensemble)
+        places = [place for place, one in enumerate(ensembles) if not one.stopped]
+        results = session.together(
+            [
+                partial(_boost_once, session, passes[place], agreed, ensembles[place], fixed[place], number)
+                for place in places
+            ]
+        )
+        for place, result in zip(places, results, strict=True):
+            ensembles[place] = result.ensemble
+            if not place:
+                rounds.record(**result.metrics)
+        rounds.state = messages.ByPass.of(ensembles)
+        if all(one.stopped for one in ensembles):
             rounds.stop()
-    return _assemble(rounds.state, rounds.history, plan, agreed)
+    history = [entry for entry in rounds.history if "error" in entry]  # others were rounds of the folds alone
+    states = rounds.state.read(messages.Ensemble)
+    return [
+        _assemble(state, [] if place else history, one.plan, agreed)
+        for place, (one, state) in enumerate(zip(passes, states, strict=True))
+    ]
+
+
+def _boost_once(
+    session: Session, one: PassPlan, agreed: Agreed, before: messages.Ensemble, fixed: Offer, number: int
+) -> _Round:
+    """Run one round of a pass."""
+    plan, scale = one.plan, one.scale(before.log_total, agreed)
+    offer = fixed if plan.candidates == "pool" else _fit(session, plan, agreed, scale, number, fixed)
+    judged = _judge(session, plan, offer, scale, number, is_first=not len(before.votes))
+    after = replace(before, dropped=(*before.dropped, *offer.dropped), stopped=judged.verdict.stop)
+    if judged.verdict.is_selected:
+        after = _join(session, plan, after, offer, judged, scale, len(agreed.columns))
+    metrics = {"error": judged.verdict.error, "vote": judged.verdict.vote, "n_candidates": len(judged.shares)}
+    return _Round(after, {**metrics, "brier": after.last} if np.isfinite(after.last) else metrics)
 
 
 def warn_of_dropped(result: Pass) -> None:
@@ -153,16 +215,21 @@ def warn_of_dropped(result: Pass) -> None:
         )
 
 
-def _gather_pool(session: Session, plan: Plan, agreed: Agreed, begin: messages.Begin) -> messages.Pool:
+def _begin(one: PassPlan, staying: Floats) -> messages.Begin:
+    return messages.Begin(one.plan.seed, one.n_splits, one.held, one.plan.loss, staying, of_pass=one.number)
+
+
+def _gather_pool(session: Session, one: PassPlan, agreed: Agreed, staying: Floats) -> messages.Pool:
     """Begin the pass; collect the learners that are fixed for all rounds: the pool, or the proportional hazards."""
-    session.ask(BoostSite.begin, begin)
+    plan = one.plan
+    session.ask(BoostSite.begin, _begin(one, staying))
     learners: list[SurvivalModel] = []
     names: list[str] = []
     dropped: list[str] = []
     if plan.with_cox:
-        learners, names, dropped = _hazards_of_all(session, agreed)
+        learners, names, dropped = _hazards_of_all(session, agreed, one.number)
     if plan.candidates == "pool":
-        scale = messages.Scale(0.0, plan.log_cap(agreed.n_patients))
+        scale = one.scale(0.0, agreed)
         for number in range(1, -(-plan.n_estimators // len(session)) + 1):
             offer = _ask_sites(session, plan, agreed, scale, number, alone=not plan.rule.equal)
             learners, names = [*learners, *offer.learners], [*names, *offer.names]
@@ -170,8 +237,8 @@ def _gather_pool(session: Session, plan: Plan, agreed: Agreed, begin: messages.B
     return messages.Pool(*join(learners), tuple(names), tuple(dropped))
 
 
-def _hazards_of_all(session: Session, agreed: Agreed) -> tuple[list[SurvivalModel], list[str], list[str]]:
-    model = fit_columns(session, agreed)
+def _hazards_of_all(session: Session, agreed: Agreed, of_pass: int) -> tuple[list[SurvivalModel], list[str], list[str]]:
+    model = fit_columns(session, agreed, of_pass)
     if model is None:
         return [], [], [f"{EVERYONE}: no finite maximum"]
     return [model], [EVERYONE], []
@@ -181,10 +248,10 @@ def _read_pool(pool: messages.Pool, agreed: Agreed) -> Offer:
     return Offer(split(pool.packed, pool.lengths, LEARNERS, len(agreed.columns)), pool.names, ())
 
 
-def _start(session: Session, plan: Plan, begin: messages.Begin, pool: messages.Pool) -> messages.Ensemble:
-    if plan.candidates == "pool":
+def _start(session: Session, one: PassPlan, staying: Floats, pool: messages.Pool) -> messages.Ensemble:
+    if one.plan.candidates == "pool":
         # Separate boosting at the sites has changed their weights.
-        session.ask(BoostSite.begin, begin)
+        session.ask(BoostSite.begin, _begin(one, staying))
     bytes_, whole, none, unknown = np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0), float("inf")
     return messages.Ensemble(bytes_, whole, whole, none, none, (), pool.dropped, 0.0, unknown, unknown, 0, "")
 
@@ -249,21 +316,22 @@ def _judge(
     n_sites = sum(name != EVERYONE for name in offer.names)
     shares = mix(n_sites, len(offer.learners), plan.candidates)
     learners = offer.learners if plan.candidates != "pool" or number == 1 else []
+    packed, lengths = pack_learners(learners)
     request = messages.Hypotheses(
-        scale.log_total, scale.log_cap, *pack_learners(learners), shares if learners else np.zeros((0, 0))
+        **messages.fields_of(scale), packed=packed, lengths=lengths, shares=shares if learners else np.zeros((0, 0))
     )
     errors = session.sum(BoostSite.judge, request)
-    largest = _largest_losses(session, len(shares)) if plan.norm == "max" else np.ones(len(shares))
+    largest = _largest_losses(session, len(shares), scale.of_pass) if plan.norm == "max" else np.ones(len(shares))
     verdict = decide(errors.losses, largest, errors.total, plan.rule, is_first=is_first)
     return Judgement(verdict, shares, float(largest[verdict.index]))
 
 
-def _largest_losses(session: Session, n_hypotheses: int) -> Floats:
+def _largest_losses(session: Session, n_hypotheses: int, of_pass: int) -> Floats:
     """Return the largest loss of every hypothesis over all sites, with 48 binary digits, shape (q,)."""
     low, width = np.zeros(n_hypotheses), 1.0
     for _ in range(N_DIGITS):
         width /= N_BINS
-        marks = session.sum(BoostSite.mark_largest, messages.Search(low, width)).marks
+        marks = session.sum(BoostSite.mark_largest, messages.Search(low, width, of_pass=of_pass)).marks
         low = go_to_highest(low, width, marks)
     return low + width
 
@@ -280,7 +348,9 @@ def _join(
     """Add the selected hypothesis to the ensemble, and let the sites reweight their patients."""
     verdict, shares = judged.verdict, judged.shares[judged.verdict.index]
     factor = 0.0 if plan.rule.equal else verdict.vote
-    chosen = messages.Chosen(scale.log_total, scale.log_cap, verdict.index, verdict.vote, factor, judged.largest)
+    chosen = messages.Chosen(
+        **messages.fields_of(scale), index=verdict.index, vote=verdict.vote, factor=factor, scale=judged.largest
+    )
     weighed = session.sum(BoostSite.reweigh, chosen)
     members = np.flatnonzero(shares).tolist()
     name = offer.names[members[0]] if len(members) == 1 else COMMITTEE
@@ -325,14 +395,17 @@ def _assemble(state: messages.Ensemble, history: History, plan: Plan, agreed: Ag
     return Pass(state, history, Mixture.of(hypotheses, state.votes[:n_kept], len(agreed.columns)), n_kept)
 
 
-def fit_columns(session: Session, agreed: Agreed) -> CoxModel | None:
+def fit_columns(session: Session, agreed: Agreed, of_pass: int = 0) -> CoxModel | None:
     """Fit a proportional hazards model to all patients who are not held out; None if no finite maximum exists.
 
     The model maximises Breslow's partial likelihood at the times of the grid, with a ridge penalty of 1 on standardised
     columns. It is computed via sums, so it equals the fit of the pooled patients for every split over sites.
     """
     fit = _maximise(
-        session, len(agreed.columns), RIDGE, lambda candidate: messages.Coefficients(candidate, False, 0, 0.0, 1.0)
+        session,
+        len(agreed.columns),
+        RIDGE,
+        lambda candidate: messages.Coefficients(candidate, False, 0, 0.0, 1.0, of_pass=of_pass),
     )
     if fit is None:
         return None
@@ -371,9 +444,7 @@ def _maximise(
         request = ask_at(candidate)
         sums = session.sum(BoostSite.sum_hazards, request)
         terms, by_time = sum_terms(_tables(sums)), Sums(sums.risk_sum, np.zeros_like(sums.risk_sum))
-        curvature = messages.Curvature(
-            request.coefficients, request.on_risks, request.left_out, request.centre, request.spread, terms.first
-        )
+        curvature = messages.Curvature(**messages.fields_of(request), hazard=terms.first)
         moments = session.sum(BoostSite.sum_moments, curvature).moments
         value = float(sums.event_sum @ candidate) - float(terms.log.sum())
         return Likelihood(value, gradient(sums.event_sum, by_time, terms), moments - squared_means(by_time, terms))

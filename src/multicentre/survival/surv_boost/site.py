@@ -12,7 +12,7 @@ weights, risks and counts are terms of sums over sites; they are the same masked
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -48,6 +48,7 @@ from multicentre.survival.surv_boost.maths import (
     share_out,
     split_in_folds,
 )
+from multicentre.survival.surv_boost.passes import PassState, check_number, state_of, with_state
 from multicentre.survival.times import restricted_mean
 
 Floats = NDArray[np.float64]
@@ -66,6 +67,7 @@ class BoostSite(SurvivalPart):
 
     method: ClassVar[str] = "fed-surv-boost"
     remembers: ClassVar[type[Message]] = messages.Memory
+    session_memory: ClassVar[tuple[str, ...]] = ("_number",)
     lengths: ClassVar[Lengths] = {
         "K": "times of the grid",
         "T": "trees",
@@ -75,8 +77,12 @@ class BoostSite(SurvivalPart):
         "p": "parameters of all layers",
         "q": "models that are judged, or combinations of them",
     }
-    _losses: Floats | None = None
-    _opinions: Opinions | None = None
+    _number = 0  # of the pass that the latest request named
+
+    def __init__(self, site: str, data: Any) -> None:
+        super().__init__(site, data)
+        self._losses: dict[int, Floats] = {}
+        self._opinions: dict[int, Opinions] = {}
 
     def n_parameters(self, request: Message) -> int:
         """Return the number of coefficients of the Cox model of all sites, or of this site; 0 for other requests."""
@@ -89,22 +95,22 @@ class BoostSite(SurvivalPart):
         """Begin a pass of boosting: split patients into folds, with equal weights for all who are not held out."""
         memory = self.memory
         limits.check_begin(request, memory)
-        folds = memory.folds
+        self._number, folds = check_number(request.of_pass), memory.folds
         if request.n_splits and not memory.n_splits:
             rng = self.generator(request.seed, FOLDS, self._data_seed)
             folds = split_in_folds(self.patients.happened.astype(np.int64), request.n_splits, rng)
         held = (folds == request.held) & (request.held > 0)
-        self._keep(
+        state = replace(
+            self.current,
             log_weights=np.where(held, -np.inf, -np.log(memory.n_patients)),
-            n_splits=request.n_splits or memory.n_splits,
-            folds=folds,
             held=request.held,
-            loss=request.loss,
-            staying=request.staying,
             curves=np.zeros((int(held.sum()), len(memory.times))),
             votes=0.0,
             stopped=False,
         )
+        n_splits = request.n_splits or memory.n_splits
+        common = {"n_splits": n_splits, "folds": folds, "loss": request.loss, "staying": request.staying}
+        self.state = with_state(memory, self._number, state, **common)
         return Acknowledgement()
 
     @step(releases=CoxModel, when="every round")
@@ -142,6 +148,7 @@ class BoostSite(SurvivalPart):
     @step(releases=messages.Errors, when="every round", summed=True)
     def judge(self, request: messages.Hypotheses) -> messages.Errors:
         """Receive the hypotheses of all sites, check them, and sum the weighted losses of each."""
+        self._number = check_number(request.of_pass)
         if len(request.lengths):
             self._receive(request)
         weights = np.exp(self._scaled(request))
@@ -150,8 +157,9 @@ class BoostSite(SurvivalPart):
     @step(releases=messages.Marks, when="every round", summed=True)
     def mark_largest(self, request: messages.Search) -> messages.Marks:
         """Mark the bin of the site's largest loss; unmasked, it is the loss of one patient."""
-        limits.check_search(request, len(self.memory.shares))
-        losses = self.losses[np.isfinite(self.memory.log_weights)]
+        self._number = check_number(request.of_pass)
+        limits.check_search(request, len(self.current.shares))
+        losses = self.losses[np.isfinite(self.current.log_weights)]
         if not len(losses):
             return messages.Marks(np.zeros((losses.shape[1], 64)), patients=0)
         return messages.Marks(
@@ -161,12 +169,13 @@ class BoostSite(SurvivalPart):
     @step(releases=messages.Weighed, when="every round", summed=True)
     def reweigh(self, request: messages.Chosen) -> messages.Weighed:
         """Reweight the patients by the hypothesis of the round, and update the curves of held-out patients."""
-        limits.check_chosen(request, len(self.memory.shares))
+        self._number = check_number(request.of_pass)
+        limits.check_chosen(request, len(self.current.shares))
         losses = np.clip(self.losses[:, request.index] / request.scale, 0.0, 1.0)
         log_weights = reweigh(self._scaled(request), losses, request.factor)
         self._keep(log_weights=log_weights)
         brier = self._follow(request)
-        weights, n_held = np.exp(log_weights), len(self.memory.curves)
+        weights, n_held = np.exp(log_weights), len(self.current.curves)
         behind = self.behind(np.array([np.floor(effective_number(weights) + 1e-6), n_held]))
         return messages.Weighed(float(weights.sum()), float(n_held), brier, patients=behind)
 
@@ -205,33 +214,32 @@ class BoostSite(SurvivalPart):
 
     @step(releases=messages.BrierSum, when="once", summed=True)
     def judge_calibrated(self, request: messages.Calibration) -> messages.BrierSum:
-        """Sum the Brier scores of recalibrated curves over held-out patients."""
-        memory, held = self.memory, self._held
+        """Sum the Brier scores of recalibrated curves over the patients of the last fold."""
+        memory = self.memory
+        held = np.asarray((memory.folds == memory.n_splits) & (memory.n_splits > 0))
         limits.check_calibration(request, len(memory.times))
         curves = recalibrate_curves(memory.risks[held], request.slope, request.centre, request.spread, request.baseline)
-        return messages.BrierSum(float(held.sum()), self._brier(curves), patients=self.behind(_sizes(held)))
+        return messages.BrierSum(float(held.sum()), self._brier(curves, held), patients=self.behind(_sizes(held)))
 
     def first_memory(self, agreed: agreeing.Agreed) -> messages.Memory:
         """Return the state of a site before any boosting, with the agreement."""
-        n_patients, n_times = len(self.data), len(agreed.times)
-        no_lengths, bytes_ = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+        n_patients = len(self.data)
         agreement = {name: getattr(agreed, name) for name in agreeing.Agreed.declarations()}
+        by_pass: dict[str, Any] = {field.name: {} for field in fields(PassState)}
         return messages.Memory(
             **agreement,
-            log_weights=np.zeros(n_patients),
+            **by_pass,
             n_splits=0,
             folds=np.zeros(n_patients, dtype=np.int64),
-            held=0,
             loss="rmst",
-            staying=np.ones(n_times),
-            packed=bytes_,
-            lengths=no_lengths,
-            shares=np.zeros((0, 0)),
-            curves=np.zeros((0, n_times)),
-            votes=0.0,
+            staying=np.ones(len(agreed.times)),
             risks=np.zeros(n_patients),
-            stopped=False,
         )
+
+    @property
+    def current(self) -> PassState:
+        """State in the pass that the latest request named."""
+        return state_of(self.memory, self._number)
 
     @property
     def memory(self) -> messages.Memory:
@@ -252,10 +260,10 @@ class BoostSite(SurvivalPart):
     @property
     def losses(self) -> Floats:
         """Loss of every patient under every received hypothesis, divided by the unit of the loss, shape (n, q)."""
-        if self._losses is None:
+        if self._number not in self._losses:
             memory = self.memory
-            self._losses = self.opinions.losses(memory.shares, memory.loss, memory.staying)
-        return self._losses
+            self._losses[self._number] = self.opinions.losses(self.current.shares, memory.loss, memory.staying)
+        return self._losses[self._number]
 
     @property
     def opinions(self) -> Opinions:
@@ -266,18 +274,18 @@ class BoostSite(SurvivalPart):
         ConfigurationError
             The site received no learners.
         """
-        memory = self.memory
-        if not len(memory.lengths):
+        current = self.current
+        if not len(current.lengths):
             raise ConfigurationError(
                 "judge needs hypotheses; got no hypotheses", where="judge", hint="Start the fit again."
             )
-        if self._opinions is None:
-            self._opinions = Opinions(self._read(memory), self.patients)
-        return self._opinions
+        if self._number not in self._opinions:
+            self._opinions[self._number] = Opinions(self._read(current), self.patients)
+        return self._opinions[self._number]
 
     @property
     def _held(self) -> Flags:
-        return np.asarray((self.memory.folds == self.memory.held) & (self.memory.held > 0))
+        return self.current.holds_out(self.memory.folds)
 
     @cached_property
     def _data_seed(self) -> int:
@@ -287,24 +295,27 @@ class BoostSite(SurvivalPart):
         opinions = Opinions(self._read(request), self.patients)
         check_shares(request.shares, len(opinions))
         self._keep(packed=request.packed, lengths=request.lengths, shares=request.shares)
-        self._opinions, self._losses = opinions, None
+        self._opinions[self._number] = opinions
+        self._losses.pop(self._number, None)
 
     def _keep(self, **changes: Any) -> None:
-        self.state = replace(self.memory, **changes)
+        """Change the state in the pass that the latest request named."""
+        self.state = with_state(self.memory, self._number, replace(self.current, **changes))
 
-    def _read(self, sent_: messages.Hypotheses | messages.Memory) -> Sequence[SurvivalModel]:
+    def _read(self, sent_: messages.Hypotheses | PassState) -> Sequence[SurvivalModel]:
         return read_learners(sent_.packed, sent_.lengths, self.memory.times, len(self.memory.columns))
 
     def _scaled(self, request: messages.Scale) -> Floats:
-        return scale_weights(self.memory.log_weights, request.log_total, request.log_cap)
+        return scale_weights(self.current.log_weights, request.log_total, request.log_cap)
 
     def _fit(self, request: messages.Fit, kind: type[M], learn: Learn[M]) -> M:
         """Fit a model to drawn or weighted patients; return an empty one for too few patients or an invalid fit."""
-        if self.memory.stopped:
+        self._number = check_number(request.of_pass)
+        if self.current.stopped:
             # Replaced at all sites or at none, because the sites' transcripts must be the same.
             self._keep(stopped=True)
             return kind.empty()
-        rng = self.generator(request.seed, HYPOTHESES, request.round, self.memory.held, self._data_seed)
+        rng = self.generator(request.seed, HYPOTHESES, request.round, self.current.held, self._data_seed)
         weights = normalised(self._scaled(request))
         drawn = resample(weights, rng) if request.resample else weights
         behind = int((drawn > 0).sum() if request.resample else effective_number(drawn) + 1e-6)
@@ -342,18 +353,21 @@ class BoostSite(SurvivalPart):
 
     def _follow(self, request: messages.Chosen) -> float:
         """Add the hypothesis to the ensemble for held-out patients; return the sum of their Brier scores."""
-        memory, held = self.memory, self._held
-        if not len(memory.curves):
+        current, held = self.current, self._held
+        if not len(current.curves):
             return 0.0
-        hypothesis_curves, row = self.opinions.curves(memory.shares[request.index])
-        curves, votes = memory.curves + request.vote * hypothesis_curves[row[held]], memory.votes + request.vote
-        risks = memory.risks.copy()
-        risks[held] = -restricted_mean(curves / votes, memory.times) / memory.times[-1]
-        self._keep(curves=curves, votes=votes, risks=risks)
-        return self._brier(curves / votes)
+        hypothesis_curves, row = self.opinions.curves(current.shares[request.index])
+        curves, votes = current.curves + request.vote * hypothesis_curves[row[held]], current.votes + request.vote
+        self._keep(curves=curves, votes=votes)
+        if self._number:
+            memory = self.memory
+            risks = memory.risks.copy()
+            risks[held] = -restricted_mean(curves / votes, memory.times) / memory.times[-1]
+            self.state = replace(memory, risks=risks)
+        return self._brier(curves / votes, held)
 
-    def _brier(self, curves: Floats) -> float:
-        memory, held, patients = self.memory, self._held, self.patients
+    def _brier(self, curves: Floats, held: Flags) -> float:
+        memory, patients = self.memory, self.patients
         tables = brier_tables(curves, memory.times, memory.staying)
         row = np.arange(len(curves))
         return float(brier_losses(tables, row, patients.bins[held], patients.happened[held], memory.staying).sum())
@@ -365,6 +379,7 @@ class BoostSite(SurvivalPart):
     def _risk_sets(self, request: messages.Coefficients) -> tuple[RiskSets, int]:
         """Return the patients' risk sets on the grid and the smallest number of patients per cell."""
         memory, patients = self.memory, self.patients
+        self._number = check_number(request.of_pass)
         included = self._calibrating(request.left_out) if request.on_risks else ~self._held
         limits.check_positive(request.spread, "spread")
         rows = (

@@ -222,24 +222,20 @@ class NumberScores:
         return judge(federation, self.part, message, type(message).__name__, score)
 
     def _score(self, opened: Session, message: Message, names: Sequence[str], *, by_site: bool) -> Scores:
-        last = [partial(request_site_scores, opened, self.part, names)] if by_site else []
-        facts, (values, n, site_scores) = opened.together(
-            [partial(count_left_out, opened, self.part, message), partial(self._values, opened, last)]
+        facts, (values, n) = opened.together(
+            [partial(count_left_out, opened, self.part, message), partial(self._values, opened)]
         )
+        site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
         ordered = {name: float(values[name]) for name in names}
         return Scores(ordered, float(n), site_scores.scores, facts, site_scores.refused)
 
-    def _values(
-        self, opened: Session, last: Sequence[Callable[[], SiteScores]]
-    ) -> tuple[dict[str, float], float, SiteScores]:
-        """Return all scores, the number of records, and the scores by site if they are requested `last`."""
+    def _values(self, opened: Session) -> tuple[dict[str, float], float]:
+        """Return all scores, and the number of records."""
         order = total(opened, self.part.find_magnitude, Nothing())
         exponent = round(order.exponent / order.sites) if order.sites else 0
         sums = total(opened, self.part.sum_numbers, InUnits(exponent))
         n, centre = sums.n_records, unfixed(sums.total) / sums.n_records
-        # A site that refuses to return its scores has another state, on which masks of later sums depend.
-        sum_errors = partial(total, opened, self.part.sum_errors, About(exponent, centre))
-        errors, *of_sites = opened.together([sum_errors, *last])
+        errors = total(opened, self.part.sum_errors, About(exponent, centre))
         unit = 2.0**exponent
         squared, spread = (unfixed(each) / n * unit**2 for each in (errors.squared, errors.spread))
         values = {
@@ -248,4 +244,4 @@ class NumberScores:
             "neg_root_mean_squared_error": -float(np.sqrt(squared)),
             "neg_mean_absolute_error": -unfixed(errors.absolute) / n * unit,
         }
-        return values, float(n), of_sites[0] if of_sites else SiteScores()
+        return values, float(n)

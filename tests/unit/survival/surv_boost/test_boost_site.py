@@ -69,7 +69,7 @@ def test_thresholds_lie_on_shared_edges_and_curves_on_the_grid():
 def test_too_few_patients_give_no_model():
     assert prepared(simulate(14)).fit_tree(TREE).is_empty
     part = prepared(simulate(60))
-    part.state = replace(part.memory, log_weights=np.where(np.arange(60) < 10, 0.0, -np.inf))
+    part._keep(log_weights=np.where(np.arange(60) < 10, 0.0, -np.inf))
     assert part.fit_tree(TREE).is_empty
 
 
@@ -77,7 +77,7 @@ def test_weights_that_rest_on_a_few_say_so_unmasked_and_not_under_a_mask():
     part = prepared(simulate(100))
     tree = part.fit_tree(TREE)
     part.judge(told([tree]))
-    part.state = replace(part.memory, log_weights=np.where(np.arange(100) < 4, 0.0, -30.0))
+    part._keep(log_weights=np.where(np.arange(100) < 4, 0.0, -30.0))
     assert part.judge(NONE_NEW).patients == 4
     part.masked = True
     assert part.judge(NONE_NEW).patients == 100
@@ -95,18 +95,41 @@ def test_the_largest_loss_is_one_patients():
 
 def test_held_out_patients_neither_train_nor_count():
     part = prepared(simulate(90))
-    part.begin(messages.Begin(0, 3, 2, "rmst", np.ones(len(part.agreed.times))))
+    part.begin(messages.Begin(0, 3, 2, "rmst", np.ones(len(part.agreed.times)), of_pass=2))
     held = part.memory.folds == 2
     assert held.sum() == 30
-    part.judge(told([part.fit_tree(TREE)]))
+    part.judge(replace(told([part.fit_tree(replace(TREE, of_pass=2))]), of_pass=2))
     others = ~held
     wanted = part.losses[others, 0].mean() * (60 / 90)
-    assert part.judge(NONE_NEW).losses[0] == pytest.approx(wanted)
-    weighed = part.reweigh(messages.Chosen(0.0, float("inf"), 0, 2.0, 0.5, 1.0))
+    assert part.judge(replace(NONE_NEW, of_pass=2)).losses[0] == pytest.approx(wanted)
+    weighed = part.reweigh(messages.Chosen(0.0, float("inf"), 0, 2.0, 0.5, 1.0, of_pass=2))
     assert weighed.n_held == 30
-    assert np.isinf(part.memory.log_weights[held]).all()
+    assert np.isinf(part.current.log_weights[held]).all()
     assert (part.memory.risks[others] == 0).all()
     assert (part.memory.risks[held] < 0).all()
+
+
+def test_passes_side_by_side_are_those_of_one_after_the_other():
+    """Rounds of two passes in turn, at one site part, and of each pass at a part of its own."""
+
+    def rounds(part, number):
+        tree = part.fit_tree(replace(TREE, of_pass=number))
+        errors = part.judge(replace(told([tree]), of_pass=number))
+        weighed = part.reweigh(messages.Chosen(0.0, float("inf"), 0, 1.0, 0.5, 1.0, of_pass=number))
+        return [*tree.threshold.tolist(), *errors.losses.tolist(), weighed.total, weighed.brier]
+
+    data, results = simulate(150), {}
+    together, alone = prepared(data), {number: prepared(data) for number in (0, 1, 2)}
+    for part, numbers in [(together, (0, 1, 2)), *((part, (number,)) for number, part in alone.items())]:
+        for number in numbers:
+            part.begin(messages.Begin(0, 3, number, "rmst", np.ones(len(part.agreed.times)), of_pass=number))
+        results[part] = {number: [] for number in numbers}
+        for _ in range(3):
+            for number in numbers:
+                results[part][number] += rounds(part, number)
+    for number, part in alone.items():
+        assert results[together][number] == results[part][number]
+    assert np.array_equal(together.memory.risks, alone[1].memory.risks + alone[2].memory.risks)
 
 
 @pytest.mark.parametrize("n_each", [9, 10])
@@ -143,6 +166,7 @@ def forged(part):
         ("begin", replace(begin, n_splits=3, held=4)),
         ("begin", replace(begin, loss="accuracy")),
         ("begin", replace(begin, staying=np.full(n_times, 2.0))),
+        ("begin", replace(begin, of_pass=11)),
         ("begin", replace(begin, staying=np.ones(n_times + 1))),
         ("judge", replace(told([tree]), packed=told([tree]).packed[:-1])),
         ("judge", told([tree], np.ones((1, 2)))),
@@ -166,11 +190,11 @@ def forged(part):
     ]
 
 
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize("number", range(25))
 def test_what_no_honest_coordinator_sends_is_refused(number):
     part = prepared(simulate(100))
     requests = forged(part)
-    assert len(requests) == 24
+    assert len(requests) == 25
     part.judge(told([part.fit_tree(TREE)]))
     before = part.state
     step, request = requests[number]

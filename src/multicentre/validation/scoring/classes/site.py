@@ -280,16 +280,11 @@ class ClassScores:
         works = dict.fromkeys(counted[name] for name in counted if name in names)
         requests: list[Callable[[], Any]] = [partial(count_left_out, opened, self.part, message)]
         requests += [partial(work, opened, names) for work in works]
-        # A site that refuses to return its scores has another state, on which masks of later sums depend.
-        last = [partial(request_site_scores, opened, self.part, names)] if by_site else []
         if set(names) & set(RANKS):
-            facts, *results, edges = opened.together([*requests, partial(self._edges, opened)])
-            ranks, *of_sites = opened.together([partial(self._from_ranks, opened, names, edges), *last])
-            results.append(ranks)
-        else:
-            facts, *answers = opened.together([*requests, *last])
-            results, of_sites = answers[: len(works)], answers[len(works) :]
-        site_scores = of_sites[0] if of_sites else SiteScores()
+            requests.append(partial(self._from_ranks, opened, names))
+        facts, *results = opened.together(requests)
+        # Afterwards: a site that refuses these has another state, on which masks of later sums depend.
+        site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
         values = {name: value for each in results for name, value in each.values.items()}
         facts |= {name: value for each in results for name, value in each.facts.items()}
         ordered = {name: values[name] for name in names}
@@ -309,12 +304,10 @@ class ClassScores:
         means = {name: unfixed(getattr(losses, field)) / losses.n_records for name, field in LOSSES.items()}
         return Scores({name: -mean for name, mean in means.items() if name in names}, float(losses.n_records))
 
-    def _edges(self, opened: Session) -> Edges:
+    def _from_ranks(self, opened: Session, names: Sequence[str]) -> Scores:
         located = total(opened, self.part.locate_scores, Nothing())
-        return Edges(maths.even_edges(located.counts.astype(np.float64)))
-
-    def _from_ranks(self, opened: Session, names: Sequence[str], edges: Edges) -> Scores:
-        ranked = total(opened, self.part.count_scores, edges)
+        edges = maths.even_edges(located.counts.astype(np.float64))
+        ranked = total(opened, self.part.count_scores, Edges(edges))
         scores = [_score_ranks(name, ranked) for name in names if name in RANKS]
         facts = {f"bound_{name}": bound for name, _, bound in scores if np.isfinite(bound)}
         return Scores({name: value for name, value, _ in scores}, float(ranked.counts[0].sum()), facts=facts)
