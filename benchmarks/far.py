@@ -131,9 +131,9 @@ class Estimate:
     euros: float
 
     @property
-    def hours(self) -> float:
-        """Hours from the first call to the last."""
-        return (self.calls_s + self.transfer_s + self.sites_s + self.coordinators_s) / 3600.0
+    def minutes(self) -> float:
+        """Minutes from the first call to the last."""
+        return (self.calls_s + self.transfer_s + self.sites_s + self.coordinators_s) / 60.0
 
 
 def estimate(work: Work, network: Network, n_regions: int = 1) -> Estimate:

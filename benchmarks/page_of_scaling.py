@@ -182,7 +182,9 @@ region adds up the answers of its hospitals, and one coordinator adds up the reg
 has no regional coordinators at present; the right half of the table states what they would give. A regional coordinator
 would read the sum of its hospitals, unless masks are agreed on between all hospitals.
 
-The first four columns after the calls are those of one coordinator, the next four those of {regions} regions.
+Minutes are those from the first call to the last, and in brackets those of calls over the network. Waiting for a slow
+hospital is not included: the slowest determines the duration of a call. The first three columns after the calls are
+those of one coordinator, the next three those of {regions} regions.
 """
 
 
@@ -207,8 +209,8 @@ def hospitals(works: Mapping[str, far.Work]) -> list[str]:
         "per_region": n_per_region,
         "regional_call": number(network.call(n_per_region) + network.call(n_regions)),
     }
-    half = ["hours", "of it calls", "TB", "EUR"]
-    headings = ["method", "calls", *half, *half, "times faster"]
+    half = ["minutes (of calls)", "GB", "EUR"]
+    headings = ["method", "calls", *half, *(f"{name}, regions" for name in half), "times faster"]
     rows = [hospital_row(name, work, network, n_regions) for name, work in works.items()]
     return [
         f"## {far.N_SITES} hospitals and {far.N_PATIENTS // 1_000_000} million patients",
@@ -222,8 +224,8 @@ def hospital_row(name: str, work: far.Work, network: far.Network, n_regions: int
     flat, regional = far.estimate(work, network), far.estimate(work, network, n_regions)
     cells = [f"`{name}`" + ("" if work.masked else " (unmasked curve)"), number(work.calls)]
     for one in (flat, regional):
-        cells += [number(one.hours), number(one.calls_s / 3600), number(one.gigabytes / 1000), number(one.euros)]
-    return [*cells, number(flat.hours / regional.hours)]
+        cells += [f"{number(one.minutes)} ({number(one.calls_s / 60)})", number(one.gigabytes), number(one.euros)]
+    return [*cells, number(flat.minutes / regional.minutes)]
 
 
 def unexplained(points: Sequence[Mapping[str, Any]]) -> list[str]:
