@@ -93,9 +93,13 @@ format: $(TOOLS) ## apply ruff's fixes and formatting
 wheel: $(CORE) ## build sdist and wheel into dist; install and try them on each of PYTHONS (newest dependencies, minutes)
 	@$(BIN)/python deploy/try_wheel.py dist $(PYTHONS)
 
+dossier: $(TOOLS) ## run all comparisons with oracles and write docs/validation.md (minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/oracles --dossier docs/validation.json
+	$(BIN)/python docs/validation.py
+
 lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes newer versions)
-	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra polars --extra dp --extra codes --group test --group torch-needs \
-		--output-file requirements/test.lock
+	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra polars --extra dp --extra codes --extra serve \
+		--group test --group torch-needs --output-file requirements/test.lock
 	$(LOCK) $(UPGRADE) --constraint requirements/test.lock --output-file requirements/core.lock
 	$(LOCK) $(UPGRADE) --extra flower --constraint requirements/test.lock --output-file requirements/flower.lock
 	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra bench --group test \
