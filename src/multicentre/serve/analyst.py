@@ -26,6 +26,8 @@ from multicentre.studies.run_state import RUNNING, RunReader, RunState
 from multicentre.studies.study_file import read_study
 
 REPORT = "report.html"
+# Verification reads whole ledgers; a page of more runs would be slow.
+_MOST_VERIFIED = 20
 # The report brings its own styles and pictures; in a sandbox, it can neither run scripts nor use the session.
 _REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 
@@ -133,9 +135,12 @@ class AnalystPages:
         return HTMLResponse(page, headers={"Content-Security-Policy": _REPORT_POLICY})
 
     def ledgers(self, request: Request) -> Response:
-        """List the ledgers of all runs with their verification."""
+        """List the ledgers of one run, or of the newest runs, with their verification."""
         rows: list[list[Cell]] = []
-        for run in list_runs(self._folder).values():
+        runs = list_runs(self._folder)
+        query = request.query_params
+        listed = [choose(query["name"], runs, "run")] if "name" in query else list(runs.values())[:_MOST_VERIFIED]
+        for run in listed:
             verification = _verification(run)
             ledgers = _ledgers(run)
             rows += [
@@ -144,7 +149,12 @@ class AnalystPages:
             ]
             rows += [[f"{run.name}, {site}", text] for site, text in verification.items() if site not in ledgers]
         return self.renderer.page(
-            request, "ledgers", table=Table("Ledgers of runs", ["ledger", "verification"], rows, "No ledgers.")
+            request,
+            "ledgers",
+            table=Table("Ledgers of runs", ["ledger", "verification"], rows, "No ledgers."),
+            note=""
+            if len(listed) in (1, len(runs))
+            else f"The newest {len(listed)} runs; others: by the page of the run.",
         )
 
     def ledger(self, request: Request) -> Response:

@@ -213,7 +213,7 @@ class StewardPages:
             [cell_link(name, "ledger", name=name), self._verification(path)] for name, path in _ledgers(site).items()
         ]
         table = Table("Ledgers of this site", ["study", "verification"], rows, "No study has run here.")
-        return self.renderer.page(request, "ledgers", table=table)
+        return self.renderer.page(request, "ledgers", table=table, note="")
 
     def ledger(self, request: Request) -> Response:
         """Show the ledger of a study."""

@@ -55,6 +55,8 @@ class LedgerPage:
     Parameters
     ----------
     table : Table
+    runs : Table
+        Runs that the ledger records.
     number, n_pages : int
         Number of the page from 1, and number of pages.
     n_entries, n_refusals : int
@@ -62,6 +64,7 @@ class LedgerPage:
     """
 
     table: Table
+    runs: Table
     number: int
     n_pages: int
     n_entries: int
@@ -89,7 +92,7 @@ def ledger_page(path: Path, number: str, only: str) -> LedgerPage:
     n_pages = max(-(-len(chosen) // PER_PAGE), 1)
     place = int(number) if number.isdecimal() and 1 <= int(number) <= n_pages else 1
     part = list(reversed(chosen))[(place - 1) * PER_PAGE : place * PER_PAGE]
-    return LedgerPage(ledger_table(part), place, n_pages, len(entries), len(refusals))
+    return LedgerPage(ledger_table(part), run_table(entries), place, n_pages, len(entries), len(refusals))
 
 
 def ledger_table(entries: Sequence[Entry]) -> Table:
@@ -99,6 +102,31 @@ def ledger_table(entries: Sequence[Entry]) -> Table:
     texts = [describe_entry(entry) for entry in entries]
     rows = [[text[column] for column in columns] for text in texts]
     return Table("Entries, newest first", columns, rows, "No entries.")
+
+
+def run_table(entries: Sequence[Entry]) -> Table:
+    """Return the runs that a ledger records, the newest first.
+
+    The sessions of a run share the part of their names before the first dot.
+    """
+    runs: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if session := entry.get("session"):
+            runs.setdefault(str(session).partition(".")[0], []).append(entry)
+    rows = [
+        [
+            run,
+            str(of_run[0].get("time", "-")),
+            str(of_run[-1].get("time", "-")),
+            ", ".join(dict.fromkeys(describe_entry(entry)[REQUESTER] for entry in of_run)),
+            ", ".join(dict.fromkeys(str(entry["method"]) for entry in of_run if "method" in entry)),
+            str(sum(entry.get("event") == "release" for entry in of_run)),
+            str(sum(map(_is_refusal, of_run))),
+        ]
+        for run, of_run in reversed(runs.items())
+    ]
+    columns = ["run", "first entry", "last entry", "asked by", "methods", "releases", "refusals"]
+    return Table("Runs", columns, rows, "No run is recorded.")
 
 
 def _is_refusal(entry: Entry) -> bool:

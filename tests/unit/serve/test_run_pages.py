@@ -68,6 +68,7 @@ def test_verification_is_that_of_the_command(run, tmp_path):
     assert all(one["hash"] in page.words for one in verified.values())
     ledger = client.get(f"ledger?name={quote('runs/' + run.path.name)}&site=lyon")
     assert f"{verified['lyon']['entries']} entries" in ledger.words
+    assert client.get(f"ledgers?name={quote('runs/' + run.path.name)}").words.count("intact,") == 3
     path = run.path / "sites" / "lyon" / "ledger.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     assert "NOT INTACT" in client.get("ledgers").words

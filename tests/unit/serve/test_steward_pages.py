@@ -208,11 +208,14 @@ def test_ledger_pages_verify_and_name_refusals(client, folder):
     site = read_site(folder)
     ledger = Ledger(site.ledger_of("Ward 7"), signer=site.identity, study="Ward 7")
     for number in range(150):
-        ledger.append("refusal", {"method": "m", "step": f"s{number}", "reason": "policy: no"})
+        facts = {"method": "m", "step": f"s{number}", "reason": "policy: no", "session": f"ab{number // 100}.1"}
+        ledger.append("refusal", {**facts, "requested_by": {"name": "ana", "fingerprint": "1234-5678"}})
     assert "intact and signed by this site: 150 entries" in client.get("ledgers").words
     page = client.get("ledger?name=Ward+7")
     assert "150 entries, 150 refusals" in page.words
     assert "s149 REFUSED: policy: no" in page.words
+    assert "ana, 1234-5678 m 0 100" in page.words
+    assert "ana, 1234-5678 m 0 50" in page.words
     assert "s3 " not in page.words
     assert "s3 " in client.get("ledger?name=Ward+7&page=2&only=refusals").words
     assert client.get("ledger?name=Ward+7&page=9999999999999999999999").status == 200
