@@ -32,7 +32,7 @@ _TAG_BYTES = 16  # length of the tag of ChaCha20-Poly1305
 
 @dataclass(frozen=True)
 class Opened:
-    """What one site discloses of a sum.
+    """Seed and shares that one site discloses of a sum.
 
     Parameters
     ----------
