@@ -29,9 +29,3 @@ def test_study_is_valid() -> None:
     study = study_from_mapping(tomllib.loads(read_blocks("docs/study-file.md", "toml")[0]))
     assert set(study.sites) == {"lyon", "turin"}
     assert study.privacy.secure_sum
-
-
-def test_tests_named_in_the_readme_exist() -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert len(named) == 5
-    assert [path for path in named if not (ROOT / path).is_file()] == []

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 THREAT_MODEL = ROOT / "docs" / "threat-model.md"
-PAGES = [THREAT_MODEL, ROOT / "SECURITY.md"]
+PAGES = [THREAT_MODEL, ROOT / "SECURITY.md", ROOT / "README.md"]
 _ROW = re.compile(r"^\| (P\d+) \|[^|]+\|(.+)\|$", re.MULTILINE)
 _REFERENCE = re.compile(r"\((P\d+(?:, P\d+)*)\)")
 
