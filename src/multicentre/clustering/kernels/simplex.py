@@ -187,7 +187,7 @@ def _drop_to_root(
 Places = NDArray[np.int64]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def project_segments(values: Floats, starts: Places) -> Floats:
     """Project every segment of `values` on the simplex; segment i lies from ``starts[i]`` to ``starts[i + 1]``.
 

@@ -182,7 +182,7 @@ def pass_patients(
     return np.ascontiguousarray(columns.T)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def frobenius_norm(values: Floats) -> float:
     """Norm of all entries, without overflow on the way; not finite where an entry is not.
 
@@ -205,7 +205,7 @@ def frobenius_norm(values: Floats) -> float:
     return largest * np.sqrt(total)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def gather_products(
     places: Integers,
     counts: Floats,
@@ -277,7 +277,7 @@ def _within_unit_sum(memberships: ArrayLike) -> Floats:
     return np.asarray(scaled / sums)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sum_clipped(
     pointers: Pointers,
     places: Integers,
@@ -311,13 +311,13 @@ def _sum_clipped(
     return products, gram
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _excess(product: float, membership: float, largest_gram: float) -> float:
     """Return the larger ratio of a norm to its bound, at least 1; not finite if a norm is not finite."""
     return max(1.0, product / INSIDE, membership * membership / largest_gram / INSIDE)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add_gram(membership: Floats, scale: float, gram: Floats) -> None:
     rank, place = len(membership), 0
     for r in range(rank):
@@ -328,12 +328,12 @@ def _add_gram(membership: Floats, scale: float, gram: Floats) -> None:
         place += rank - r
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _on_grid(value: float) -> float:
     return np.trunc(value * GRID) * (1.0 / GRID)
 
 
-@njit(cache=True, fastmath=REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED)
 def _visit_patients(
     record: tuple[Pointers, Integers, Floats, Integers],
     order: Pointers,
@@ -369,7 +369,7 @@ def _visit_patients(
         position[patient_codes] = -1
 
 
-@njit(cache=True, fastmath=REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED)
 def _step_columns(
     columns: Floats, support: Pointers, membership: Floats, others: Floats, step: float, moved: Floats
 ) -> None:
@@ -385,7 +385,7 @@ def _step_columns(
             columns[r, j] -= moved[r, j]
 
 
-@njit(cache=True, fastmath=REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED)
 def _project(column: Floats) -> None:
     """Project a column on the nonnegative part of the unit ball."""
     square = 0.0

@@ -31,6 +31,8 @@ from multicentre.phenotyping.kernels.mttkrp import (
 
 # Relative rounding error of sums over patients; 10 equal patients must not count as 9.
 _ROUNDING = 1e-9
+# Squares of products of two larger shares are normal numbers in double precision.
+_LEAST_SHARE = 1e-75
 
 
 def effective_numbers(contributions: ArrayLike) -> NDArray[np.int64]:
@@ -75,9 +77,12 @@ def fewest_in_gram(memberships: Floats) -> int:
     sizes = np.abs(memberships)
     largest = sizes.max(axis=0, initial=0.0)
     shares = sizes / np.where(largest > 0, largest, 1.0)
+    if shares.min(initial=1.0, where=shares > 0) >= _LEAST_SHARE:
+        squares = np.square(shares)
+        return fewest_patients(_effective(shares.T @ shares, squares.T @ squares), len(memberships))
     # Products of small shares may underflow to 0 and drop out: the largest product of each pair is brought to 1.
     numbers = [effective_numbers(shares * column[:, None]) for column in shares.T]
-    return fewest_patients(np.concatenate(numbers) if numbers else [], len(memberships))
+    return fewest_patients(np.concatenate(numbers), len(memberships))
 
 
 def fewest_in_products(
@@ -201,7 +206,7 @@ def _contributions(
         yield patients, codes, np.add.reduceat(added[order], starts)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add_patient(added: Floats, largest: Floats, sums: Floats, squares: Floats) -> None:
     """Add one patient to the cells of a code; units grow with the largest, so that no square under- or overflows."""
     for r in range(len(added)):
@@ -218,7 +223,7 @@ def _add_patient(added: Floats, largest: Floats, sums: Floats, squares: Floats) 
         added[r] = 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add_shares(
     order: Pointers,
     places: Integers,

@@ -96,7 +96,7 @@ def _shrink(vector: Floats, threshold: float) -> Floats:
     return vector * (1 - threshold / norm) if norm > threshold else np.zeros_like(vector)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sweep_rows(products: Floats, gram: Floats, rows: Floats, n_sweeps: int) -> None:
     rank = gram.shape[0]
     slope = np.empty(rank)
@@ -223,7 +223,7 @@ def squared_error_at_entries(tensor: SparseTensor, factors: Sequence[ArrayLike])
     return float(residuals @ residuals)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _predict(places: Integers, patients: Floats, features: Floats) -> Floats:
     rank = patients.shape[1]
     values = np.empty(len(places))

@@ -262,7 +262,7 @@ def mttkrp(
     return rows
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add_to_patients(fibres: Fibres, counts: Floats, first: Floats, second: Floats, rows: Floats) -> None:
     rank = rows.shape[1]
     inner = np.empty(rank)
@@ -278,7 +278,7 @@ def _add_to_patients(fibres: Fibres, counts: Floats, first: Floats, second: Floa
                 rows[i, r] += inner[r] * first[j, r]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add_to_first(fibres: Fibres, counts: Floats, patients: Floats, second: Floats, rows: Floats) -> None:
     rank = rows.shape[1]
     inner = np.empty(rank)
@@ -294,7 +294,7 @@ def _add_to_first(fibres: Fibres, counts: Floats, patients: Floats, second: Floa
                 rows[j, r] += inner[r] * patients[i, r]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add_to_second(fibres: Fibres, counts: Floats, patients: Floats, first: Floats, rows: Floats) -> None:
     rank = rows.shape[1]
     outer = np.empty(rank)
@@ -309,7 +309,7 @@ def _add_to_second(fibres: Fibres, counts: Floats, patients: Floats, first: Floa
                     rows[k, r] += count * outer[r]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add_entries(
     places: Integers, counts: Floats, patients: Floats, features: Floats, mode: int, target: Integers, rows: Floats
 ) -> None:

@@ -122,7 +122,7 @@ def require_finite_descent(factors: Sequence[Floats], where: str) -> None:
         )
 
 
-@njit(cache=True, fastmath=REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED)
 def _visit_triples(
     places: Integers,
     counts: Floats,
@@ -163,7 +163,7 @@ def _visit_triples(
             rows[c, r] = max(least, rows[c, r] - slope * products[2, r] - away)
 
 
-@njit(cache=True, fastmath=REORDERED)
+@njit(cache=True, nogil=True, fastmath=REORDERED)
 def _visit_entries(
     places: Integers,
     counts: Floats,
@@ -192,7 +192,7 @@ def _visit_entries(
                 rows[i, r] = max(least, rows[i, r] - slope * product[r] * rows[last, r])
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _multiply_others(places: Integers, e: int, n: int, rows: Floats, product: Floats) -> int:
     """Multiply the rows of an entry's other modes but the last of them, whose place is returned."""
     rank, last = len(product), places.shape[1] - 1

@@ -10,7 +10,7 @@ from multicentre.compilation import njit
 Integers = NDArray[np.int64]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _count_below(tree: Integers, end: int) -> int:
     total = 0
     while end > 0:
@@ -19,7 +19,7 @@ def _count_below(tree: Integers, end: int) -> int:
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add(tree: Integers, place: int) -> None:
     place += 1
     while place < tree.shape[0]:
@@ -27,7 +27,7 @@ def _add(tree: Integers, place: int) -> None:
         place += place & -place
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def count_pairs(
     time: NDArray[np.float64], event: NDArray[np.bool_], order: Integers, place: Integers, low: Integers, high: Integers
 ) -> Integers:
@@ -80,7 +80,7 @@ def count_pairs(
     return counts
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def count_partners(
     time: NDArray[np.float64], event: NDArray[np.bool_], order: Integers, place: Integers, low: Integers, high: Integers
 ) -> Integers:

@@ -45,8 +45,16 @@ def test_cells_of_products_are_counted_one_by_one(shape, scale):
 
 def test_cells_of_a_gram_matrix_are_counted_one_by_one():
     _, (memberships, *_) = drawn((40, 6, 7))
+    memberships[memberships < 1e-3] = 0.0
     cells = [memberships[:, r] * memberships[:, s] for r in range(3) for s in range(3)]
-    assert fewest_in_gram(memberships) == fewest_patients(effective_numbers(np.column_stack(cells)), 40)
+    fewest = fewest_patients(effective_numbers(np.column_stack(cells)), 40)
+    assert fewest_in_gram(memberships) == fewest
+    # A share so small that squares of its products underflow; nobody else counts for less than before.
+    tiny = np.vstack([memberships, [[1e-160, 0.0, 1.0]]])
+    cells = [tiny[:, r] * tiny[:, s] for r in range(3) for s in range(3)]
+    assert fewest_in_gram(tiny) == fewest_patients(effective_numbers(np.column_stack(cells)), 41)
+    assert fewest_in_gram(np.zeros((4, 2))) == 4
+    assert fewest_in_gram(np.zeros((4, 0))) == 4
 
 
 def test_squared_errors_are_counted_by_patient():
