@@ -94,7 +94,7 @@ def test_one_site_is_the_plain_loop_over_its_patients():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{}, CORRECTED_TEXT], ids=["default", "corrected text"])
-def test_the_order_of_the_sites_changes_nothing_that_sums_tell(parameters):
+def test_the_order_of_the_sites_does_not_change_the_result(parameters):
     sites = split(simulate(), 4)
     turned = {name: sites[name] for name in reversed(sites)}
     fits = [
@@ -107,7 +107,7 @@ def test_the_order_of_the_sites_changes_nothing_that_sums_tell(parameters):
 
 
 @pytest.mark.slow
-def test_proportional_hazards_by_sums_are_those_of_the_pooled_patients():
+def test_proportional_hazards_from_sums_are_those_of_the_pooled_patients():
     data = simulate(300)
     fits = [
         FedSurvBoost("cox", n_estimators=1, recalibrate=False).fit(federate(split(data, n), secure_sum=n > 1))
@@ -133,7 +133,7 @@ LEVELS = {AdaBoostF: 0.85, DistBoostF: 0.72, PreWeakF: 0.85}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", LEVELS)
-def test_digits_are_told_apart_over_four_sites(kind):
+def test_digits_are_distinguished_over_four_sites(kind):
     X, y = load_digits(return_X_y=True)
     X, held_out, y, truth = train_test_split(X, y, test_size=0.25, random_state=0, stratify=y)
     order = np.random.default_rng(0).permutation(len(X))
