@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +21,6 @@ from measuring import pin_threads, write_json
 import multicentre as mc
 from multicentre.estimator.base import find_estimator
 from multicentre.estimator.registry import METHODS
-from multicentre.privacy.secure_sum.rounds import GROWTH, MOST_AT_ONCE, N_SUMS, MaskedSummation
 
 N_SITES, N_FOLDS = 3, 5
 POLICY = mc.Policy(min_patients=0, relations="dense")
@@ -111,52 +108,42 @@ def count(name: str) -> Found:
         sites = case.sites()
         params = {name: value() if callable(value) else value for name, value in case.params.items()}
         unmasked, _ = fit(kind(**params), sites, secure=False)
-        masked, sums = fit(kind(**params), sites, secure=True)
-        total, n_agreements = sum(masked.values()), sum(map(batches, sums.values()))
-        tolerant = total - 2 * len(sums) + 3 * n_agreements + 2 * sums.total()
+        masked, steps = fit(kind(**params), sites, secure=True)
+        tolerant, _ = fit(kind(**params), sites, secure=True, quorum=N_SITES - 1)
         beside = None if case.brief is None else count_beside(kind(**{**params, **case.brief}), sites)
-    return Found(sum(unmasked.values()), total, tolerant, beside, masked, time.perf_counter() - began)
+    return Found(unmasked, masked, tolerant, beside, steps, time.perf_counter() - began)
 
 
-def batches(n_sums: int) -> int:
-    """Return the agreements that a fit of so many sums makes where losses are tolerated."""
-    agreed = n_agreements = 0
-    while agreed < n_sums:
-        agreed += max(N_SUMS, min(GROWTH * agreed, MOST_AT_ONCE))
-        n_agreements += 1
-    return n_agreements
-
-
-def fit(estimator: Any, sites: Sites, *, secure: bool) -> tuple[dict[str, int], Counter[str]]:
-    """Return the calls of one fit by step, and the number of masked sums of each session."""
-    with federate(sites, secure=secure) as federation, counted_sums() as sums:
+def fit(estimator: Any, sites: Sites, **options: Any) -> tuple[int, dict[str, int]]:
+    """Return the calls of one fit, and by step."""
+    with federate(sites, **options) as federation:
         estimator.fit(federation)
-    return dict(federation.traffic.calls), sums
+    return federation.traffic.round_trips, dict(federation.traffic.calls)
 
 
 def count_beside(estimator: Any, sites: Sites) -> int:
-    """Return the calls of a cross-validation that are none of its fits': the plan of folds, and the scores."""
+    """Return the calls of a cross-validation beyond those of its longest fit: the plan of folds, and the scores."""
     kind, inside = type(estimator), list[int]()
     plain = kind.fit
 
     def counted(self: Any, federation: Any, *args: Any, **options: Any) -> Any:
-        before = sum(federation.traffic.calls.values())
+        before = federation.traffic.round_trips
         fitted = plain(self, federation, *args, **options)
-        inside.append(sum(federation.traffic.calls.values()) - before)
+        inside.append(federation.traffic.round_trips - before)
         return fitted
 
     with federate(sites, secure=True) as federation, patch.object(kind, "fit", counted):
         mc.validation.cross_validate(estimator, federation, cv=N_FOLDS, error_score="raise")
     if len(inside) != N_FOLDS:
         raise RuntimeError(f"{len(inside)} fits were counted, not {N_FOLDS}")
-    return sum(federation.traffic.calls.values()) - sum(inside)
+    return federation.traffic.round_trips - max(inside)
 
 
 def count_alignment(sites: Sites) -> int:
     """Return the calls by which sites bring the records of the same patients into one order."""
     with federate(sites, secure=True) as federation:
         mc.linkage.align(federation)
-    return sum(federation.traffic.calls.values())
+    return federation.traffic.round_trips
 
 
 def as_markdown(found: Mapping[str, Found], fast_s: float, standard_s: float) -> str:
@@ -174,30 +161,16 @@ def as_markdown(found: Mapping[str, Found], fast_s: float, standard_s: float) ->
     rows = [headings, ["---", "---", *["---:"] * 5, "---"]]
     for name, one in found.items():
         minutes = [f"{one.masked * seconds / 60:.1f}" for seconds in (fast_s, standard_s)]
-        folds = "-" if one.beside is None else f"{N_FOLDS} fits + {one.beside}"
+        folds = "-" if one.beside is None else f"longest fit + {one.beside}"
         counts = [str(one.unmasked), str(one.masked), str(one.tolerant)]
         rows.append([f"`{name}`", COUNTED[name].formula, *counts, *minutes, folds])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"{table}\n\nAn alignment alone: {count_alignment(aligned())} calls."
 
 
-def federate(sites: Sites, *, secure: bool) -> mc.Federation:
+def federate(sites: Sites, *, secure: bool, quorum: int | Literal["all"] = "all") -> mc.Federation:
     """Return a federation of these sites in this process."""
-    return mc.Federation.in_process(sites, policy=POLICY, secure_sum=secure)
-
-
-@contextmanager
-def counted_sums() -> Iterator[Counter[str]]:
-    """Yield a counter to which every masked sum adds its session."""
-    seen: Counter[str] = Counter()
-    plain = MaskedSummation.total
-
-    def total(self: MaskedSummation, federation: Any, step: Any, request: Any) -> Any:
-        seen[federation.name] += 1
-        return plain(self, federation, step, request)
-
-    with patch.object(MaskedSummation, "total", total):
-        yield seen
+    return mc.Federation.in_process(sites, policy=POLICY, secure_sum=secure, quorum=quorum)
 
 
 def views() -> Sites:
@@ -298,7 +271,7 @@ COUNTED = {
     "fed-hazard-boost": Counted("8 + trees x depth, 200 x 2", times, {"early_stopping": False}, {"n_estimators": 1}),
     "fed-rsf": Counted("8 + levels of the deepest tree, however many trees", times, brief={"max_depth": 1}),
     "fed-surv-boost": Counted(
-        "10 + passes x (1 + 3 x rounds), 4 of 50, + fits of hazards x (1 + 2 x Newton steps), 6",
+        "12 + 3 x rounds, at most 50, + fits of hazards one after the other x (1 + 2 x Newton steps), 3",
         times,
         brief={"n_estimators": 1, "recalibrate": False},
     ),

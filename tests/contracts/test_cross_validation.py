@@ -9,21 +9,9 @@ from sklearn.exceptions import ConvergenceWarning
 import multicentre as mc
 from multicentre.errors import ConfigurationError
 from multicentre.validation import FederatedKFold, cross_validate
-from support.method_cases import CASES, each_of
+from support.method_cases import CASES, PREDICTS_NOTHING, each_of
 from support.toy_method import federate
 
-CLUSTERS = {name for name in CASES if name.startswith(("fed-msgl", "fed-mvl", "fed-mvfcm", "fed-mvfpc"))}
-PREDICTS_NOTHING = CLUSTERS | {
-    "suggest-stratifier",
-    "describe",
-    "toy-mean",
-    "kaplan-meier",
-    "aalen-johansen",
-    "log-rank",
-    "log-rank, by site",
-    "survival-evaluation",
-    "survival-evaluation, within sites",
-}
 HANDED_MODELS = {"fed-stack"}
 
 

@@ -557,6 +557,20 @@ if importlib.util.find_spec("torch"):
     )
 
 
+CLUSTERS = {name for name in CASES if name.startswith(("fed-msgl", "fed-mvl", "fed-mvfcm", "fed-mvfpc"))}
+PREDICTS_NOTHING = CLUSTERS | {
+    "suggest-stratifier",
+    "describe",
+    "toy-mean",
+    "kaplan-meier",
+    "aalen-johansen",
+    "log-rank",
+    "log-rank, by site",
+    "survival-evaluation",
+    "survival-evaluation, within sites",
+}
+
+
 def each_of(names: Iterable[str]) -> pytest.MarkDecorator:
     """Parametrise a test by the names of cases; variants of a method and methods that need torch are slow."""
     slow = pytest.mark.slow

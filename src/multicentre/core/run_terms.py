@@ -25,17 +25,20 @@ REFUSING_SITES: tuple[str, ...] = get_args(RefusingSites)
 
 @dataclass
 class Traffic:
-    """Calls and bytes of values sent so far, by step, over all sites; and round trips.
+    """Calls and bytes of values sent so far, by step, over all sites.
 
-    Calls that travel together, such as those of the folds of a cross-validation, take one round trip.
+    Attributes
+    ----------
+    round_trips : int
+        Requests to the sites. Calls that travel together, such as those of the folds of a cross-validation, take one.
     """
 
     calls: dict[str, int] = field(default_factory=dict)
     bytes_to_sites: dict[str, int] = field(default_factory=dict)
     bytes_from_sites: dict[str, int] = field(default_factory=dict)
-    round_trips: int = 0
 
     def __post_init__(self) -> None:
+        self.round_trips = 0
         self._outer: Traffic | None = None
 
     @property

@@ -113,7 +113,7 @@ class EventRecorder(Listener):
             return {}
         traffic = self._traffic
         return {
-            "calls": sum(traffic.calls.values()),
+            "calls": traffic.round_trips,
             "bytes_from_sites": sum(traffic.bytes_from_sites.values()),
             "bytes_to_sites": sum(traffic.bytes_to_sites.values()),
         }

@@ -169,11 +169,11 @@ class Clock:
         if federation is not None:
             traffic = federation.traffic
             counts = {
-                "calls_per_site": traffic.calls,
-                "bytes_from_sites": traffic.bytes_from_sites,
-                "bytes_to_sites": traffic.bytes_to_sites,
+                "calls_per_site": traffic.round_trips,  # calls that travel together are one
+                "bytes_from_sites": sum(traffic.bytes_from_sites.values()),
+                "bytes_to_sites": sum(traffic.bytes_to_sites.values()),
             }
-            metadata |= {name: self._before[name] + sum(by_step.values()) for name, by_step in counts.items()}
+            metadata |= {name: self._before[name] + number for name, number in counts.items()}
         return metadata
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from multicentre.core import side_by_side
 from multicentre.core.consortium import Consortium as AnyFederation
 from multicentre.data.events.tensor import EventTensor
 from multicentre.errors import ConfigurationError
@@ -96,9 +98,12 @@ def seed_stability(
     varies_patients = (is_data and resample) or isinstance(sites, Sequence)
     base = clone(estimator) if varies_patients else _with_drawn_starts(clone(estimator))
     samples = _samples(sites, seeds, resample=resample)
-    fits = [
-        _fitted(clone(base).set_params(random_state=seed), sample) for seed, sample in zip(seeds, samples, strict=True)
+    works = [
+        partial(_fitted, clone(base).set_params(random_state=seed), sample)
+        for seed, sample in zip(seeds, samples, strict=True)
     ]
+    # Fits to data would each hold a federation in memory.
+    fits = [work() for work in works] if is_data else side_by_side.run(works)
     codes = _all_codes(fits)
     compared = stability([_over(fit, codes) for fit in fits])
     central = fits[compared.most_central]
@@ -123,7 +128,7 @@ def _samples(
     if isinstance(sites, Mapping):
         return [resample_patients(sites, seed) if resample else sites for seed in seeds]
     if isinstance(sites, AnyFederation):
-        return [sites] * len(seeds)
+        return list(sites.branches(len(seeds)))
     if len(sites) != len(seeds):
         raise ConfigurationError(
             f"sites must be one federation per seed, {len(seeds)}; got {len(sites)}", where="sites"
