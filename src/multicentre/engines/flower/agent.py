@@ -219,12 +219,21 @@ class _AgentSession:
             reply = self._answer(delivery)
             self._retry(lambda: self._link.push(reply))
         self._memory.end()
-        if not delivery.is_whole:  # a whole one has no parts that the coordinator would have to delete
-            self._unconfirmed.append(delivery)
+        self._note_answered(delivery)
         self._confirm(_UNCONFIRMED if delivery.is_short else 0)
         self._answered_at = time.monotonic()
         # A poll costs time at the coordinator, for which the sites wait while requests follow each other.
         self._sleep(min(_SURE_SHARE * min(self._gaps_s), _LONGEST_POLL_S))
+
+    def _note_answered(self, delivery: Delivery) -> None:
+        """Store a request for its confirmation.
+
+        A whole one has no parts that the coordinator would have to delete. Only the last of them is confirmed, because
+        the coordinator deletes what remains of a run when a site confirms a request after the end of the run.
+        """
+        if self._unconfirmed and self._unconfirmed[-1].is_whole and delivery.is_whole:
+            self._unconfirmed.pop()
+        self._unconfirmed.append(delivery)
 
     def _confirm(self, but: int) -> None:
         """Confirm answered requests except for the newest ones; the coordinator then deletes them."""

@@ -126,12 +126,33 @@ def test_letters_are_answered_and_leave_is_taken(serve) -> None:
 
 
 @pytest.mark.parametrize(("short", "whole", "confirmed"), [(True, True, 0), (False, False, 2)])
-def test_only_letters_in_parts_are_confirmed(serve, short: bool, whole: bool, confirmed: int) -> None:
+def test_letters_in_parts_are_confirmed_at_once(serve, short: bool, whole: bool, confirmed: int) -> None:
     coordinator = Coordinator(b"one", b"two")
     coordinator.short, coordinator.whole = short, whole
     serve(coordinator)
     assert coordinator.replies == [b"ONE", b"TWO"]
     assert coordinator.calls.count("confirm") == confirmed
+
+
+class Pausing(Coordinator):
+    """Has no more letters, and is done once a site that waits has confirmed and polled again."""
+
+    def pull(self):
+        if not self.letters:
+            self.calls.append("pull")
+            if "confirm" in self.calls:
+                self.done.set()
+            return None
+        return super().pull()
+
+
+def test_a_site_that_waits_confirms_the_last_whole_letter(serve, monkeypatch) -> None:
+    monkeypatch.setattr(agents, "_IDLE_S", 0.0)
+    coordinator = Pausing(b"one", b"two")
+    coordinator.whole = True
+    serve(coordinator)
+    assert coordinator.replies == [b"ONE", b"TWO"]
+    assert without_beats(coordinator.calls).count("confirm") == 1
 
 
 def test_bundle_that_is_not_approved_is_refused_unread(serve) -> None:
