@@ -1,6 +1,7 @@
 """The documentation's website: built without a warning, whole, searchable from files, and loaded from nowhere else."""
 
 import html
+import importlib
 import importlib.util
 import json
 import re
@@ -130,19 +131,28 @@ def test_the_address_of_the_folder_leads_to_the_start_page(website):
 
 
 def test_every_public_name_has_a_page(website):
-    import multicentre as mc
-
-    names = [
-        f"multicentre.{package}.{name}"
-        for package in ("survival", "regression")
-        for name in getattr(mc, package).__all__
+    packages = [
+        module.parent.name
+        for module in (ROOT / "src" / "multicentre").glob("*/__init__.py")
+        if "\n__all__ = " in module.read_text(encoding="utf-8")
     ]
-    assert [name for name in names if not (website / "docs" / "api" / f"{name}.html").is_file()] == []
-    page = (website / "docs" / "api" / "multicentre.survival.FedCox.html").read_text(encoding="utf-8")
-    identifiers = elements(website / "docs" / "api" / "multicentre.survival.FedCox.html").identifiers
+    names = {
+        name
+        for package in packages
+        for name in importlib.import_module(f"multicentre.{package}").__all__
+        if name[0] != "_"
+    }
+    pages = {path.stem.rpartition(".")[2] for path in (website / "docs" / "api").glob("*.html")}
+    assert len(packages) > 10
+    assert names - pages == set()
+
+
+def test_a_class_has_its_inherited_members_and_no_private_name(website):
+    path = website / "docs" / "api" / "multicentre.survival.FedCox.html"
+    identifiers = elements(path).identifiers
     inherited = {f"multicentre.survival.FedCox.{name}" for name in ("fit", "save", "plot", "to_frame", "get_params")}
     assert inherited <= identifiers
-    assert "hazard_ratios_" in page
+    assert "hazard_ratios_" in path.read_text(encoding="utf-8")
     assert not [one for one in identifiers if re.search(r"\._[a-z]", one)]
 
 
@@ -156,6 +166,22 @@ def test_no_page_loads_anything_from_elsewhere(website, pages):
 def test_every_link_leads_somewhere(pages):
     broken = {str(page): links for page in pages if (links := broken_links(page))}
     assert broken == {}
+
+
+def test_formulas_are_drawn_by_the_browser(tmp_path):
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'docs' / 'extensions')!r})\n"
+        "extensions = ['myst_parser', 'mathml']\nhtml_math_renderer = 'mathml'\nmyst_enable_extensions = ['dollarmath']\n",
+        encoding="utf-8",
+    )
+    page = "# Title\n\nInline $x_i^2$.\n\n$$\n\\frac{a}{b} &= c \\\\ d &= e\n$$\n\n$\\unknown{a}$\n"
+    (tmp_path / "index.md").write_text(page, encoding="utf-8")
+    command = [sys.executable, "-m", "sphinx", "-b", "html", str(tmp_path), str(tmp_path / "out")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert text.count("<math") == 2
+    assert "mathjax.js" not in text.lower()
+    assert 'Unknown LaTeX command "\\unknown"' in run.stderr
 
 
 @needs_chromium
