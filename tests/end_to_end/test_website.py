@@ -171,7 +171,8 @@ def test_every_link_leads_somewhere(pages):
 def test_formulas_are_drawn_by_the_browser(tmp_path):
     (tmp_path / "conf.py").write_text(
         f"import sys\nsys.path.insert(0, {str(ROOT / 'docs' / 'extensions')!r})\n"
-        "extensions = ['myst_parser', 'mathml']\nhtml_math_renderer = 'mathml'\nmyst_enable_extensions = ['dollarmath']\n",
+        "extensions = ['myst_parser', 'mathml']\nhtml_math_renderer = 'mathml'\n"
+        "myst_enable_extensions = ['dollarmath']\n",
         encoding="utf-8",
     )
     page = "# Title\n\nInline $x_i^2$.\n\n$$\n\\frac{a}{b} &= c \\\\ d &= e\n$$\n\n$\\unknown{a}$\n"
