@@ -4,12 +4,15 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from queue import Empty
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from multicentre.core import side_by_side
 from multicentre.core.messages import Message, count
 from multicentre.core.steps import SitePart, step
 from multicentre.engines import in_process
@@ -94,6 +97,31 @@ def test_a_late_step_writes_to_its_own_session_only(gate):
         second = federation.begin(SlowSite)
     other = federation.engine._runtimes["site-1"].sessions.parts[(second.name, SlowSite)]
     assert (part.state.number, other.state.number) == (0, 5)
+
+
+class HeldOnce(HeldAnswers):
+    """Lets the step that the time limit cut off go on after that."""
+
+    others = 4  # answers of two sites to two calls
+
+    def get(self, timeout=None):
+        try:
+            return super().get(timeout)
+        except Empty:
+            self.released.set()
+            raise
+
+
+def test_a_late_step_is_lost_in_its_branch_and_the_next_call_of_the_batch_has_its_own_time(gate, monkeypatch):
+    monkeypatch.setattr(in_process, "SimpleQueue", HeldOnce)
+    monkeypatch.setattr(HeldAnswers, "released", gate)
+    federation = federate(quorum=2, time_limit_s=0.15)
+    sessions = [branch.begin(SlowSite) for branch in federation.branches(2)]
+    late, timely = side_by_side.run(
+        [partial(session.ask, SlowSite.work, Turn(turn)) for turn, session in enumerate(sessions)]
+    )
+    assert list(late) == ["site-0", "site-2"]
+    assert list(timely) == ["site-0", "site-1", "site-2"]
 
 
 def run(script):
