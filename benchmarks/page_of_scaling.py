@@ -25,18 +25,14 @@ VERTICAL = frozenset({"fed-msgl"})
 # Why a slope in patients or sites is above STEEP: by method (or every method), axis and masks.
 EXPLANATIONS: dict[tuple[str, str, bool], str] = {
     ("*", "patients", True): "Rows of a site no longer fit the processor's cache; products then take longer per row.",
-    (
-        "*",
-        "sites",
-        True,
-    ): "Up to 50 sites, each site agrees on keys with every other and derives a mask for each; above, "
-    "with some at random ([masked sums](secure-sums.md)).",
-    (
-        "*",
-        "sites",
-        False,
-    ): "Function calls are in proportion to the sites (profiled up to 1,000); presumably the states of "
-    "more sites no longer fit the processor's cache.",
+    ("*", "sites", True): (
+        "Up to 50 sites, each site agrees on keys with every other and derives a mask for each; above, with some at "
+        "random ([masked sums](secure-sums.md))."
+    ),
+    ("*", "sites", False): (
+        "Function calls are in proportion to the sites (profiled up to 1,000); presumably the states of more sites no "
+        "longer fit the processor's cache."
+    ),
     ("fed-msgl", "patients", True): "Up to 5,000 patients, all pairs of patients are compared; above, 500 landmarks.",
 }
 
