@@ -7,6 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +40,7 @@ def test_tutorials_run(page, capsys):
         warnings.simplefilter("ignore")
         names = NOTEBOOKS.run_page(page)
     assert names["picture"].figure is not None
+    plt.close("all")
     assert capsys.readouterr().out.strip()
 
 
