@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,7 +71,8 @@ class FuzzyClusterer(FuzzyModel):
             problem = f"n_clusters must be at most the number of patients, {n_patients}; got {self.n_clusters}"
             raise DataError(problem, where="n_clusters")
         plan = self._plan()
-        runs = [climb(session, part, plan, agreed, start) for start in range(int(self.n_init))]
+        starts = range(int(self.n_init))
+        runs = session.together([partial(climb, session, part, plan, agreed, start) for start in starts])
         self._take(agreed, runs[int(first_least([last_objective(rounds) for rounds in runs]))])
 
     def _plan(self) -> Plan:
