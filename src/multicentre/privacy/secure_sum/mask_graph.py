@@ -52,9 +52,11 @@ def n_picks(n_sites: int, n_colluding: int = 0) -> int:
     >>> [n_picks(n) for n in (50, 100, 200, 1000)]
     [0, 16, 18, 20]
     """
-    if n_sites <= COMPLETE_UP_TO:
-        return 0
     colluding = assumed_colluding(n_sites, n_colluding)
+    # The coordinator states the number of colluding sites. For fewer than two honest sites, the bound holds without any
+    # mask, but the stated sites need not collude: any of them could then be cut off.
+    if n_sites <= COMPLETE_UP_TO or n_sites - colluding < 2:
+        return 0
     for picks in range(1, n_sites // 2):
         if security_bits(n_sites, picks, colluding) >= SECURITY_BITS:
             return picks

@@ -124,6 +124,15 @@ def test_more_stated_colluders_mean_more_picks_and_at_last_all_sites():
     assert security_bits(100, 29, 60) >= SECURITY_BITS
 
 
+@pytest.mark.parametrize("n_sites", [51, 52, 60, 99])
+def test_no_stated_number_of_colluders_weakens_the_masks(n_sites):
+    """A coordinator could otherwise state a number for which few picks suffice, and read parts of the sum alone."""
+    for stated in range(n_sites + 1):
+        picks = n_picks(n_sites, stated)
+        for colluding in range(min(stated, n_sites - 2) + 1) if picks else ():
+            assert security_bits(n_sites, picks, colluding) >= SECURITY_BITS
+
+
 def test_picks_are_uniform_and_never_the_site_itself():
     drawn = np.concatenate([draw_picks(51, 7, 14) for _ in range(3000)])
     counts = np.bincount(drawn, minlength=51)
