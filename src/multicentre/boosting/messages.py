@@ -187,7 +187,7 @@ class Trees(Message):
     @property
     def trees(self) -> Trees:
         """Trees without other fields."""
-        return Trees(**self.fields)
+        return self if type(self) is Trees else Trees(**self.fields)
 
     @cached_property
     def left(self) -> Integers:
@@ -200,6 +200,8 @@ class Trees(Message):
         stop = n_trees if stop is None else min(stop, n_trees)
         if start >= stop:
             return Trees.none()
+        if start == 0 and stop == n_trees:
+            return self.trees
         root, end = self.roots[start], self.roots[stop] if stop < n_trees else len(self.column)
         return Trees(self.roots[start:stop] - root, *(getattr(self, name)[root:end] for name in NODES))
 
