@@ -30,8 +30,8 @@ NOTES = {
         and needs agreements before it: for small data, the sites' calls take longer than the curve. Our forests and
         boosted models divide columns into bins, and times into a grid. scikit-survival (GPL) is a separate process.
         FedSurvBoost grows trees at every site, scores them at all sites and passes over the data several times.""",
-    "boosting": """Ratios below 1 are the price of a federation: xgboost reads the pooled records. The trees are the
-        same; `cuts searched` also agrees on the bins.""",
+    "boosting": """Ratios below 1 are the price of a federation: xgboost reads the pooled records. With
+        declared cuts the trees are the same; `cuts searched` also agrees on the bins.""",
     "regression": """FedGLM starts from second moments and sums products of the rows, where statsmodels decomposes the
         rows in every iteration.""",
     "rounds": """Flower's simulation runs clients as processes of ray and looks for replies every 0.1 s, which is most
@@ -100,19 +100,19 @@ def tasks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         unit, figures = of_task[0]["unit"], list(of_task[0]["figures"])
         headings = ["ours", "peer", "ratio", "ours (s)", "peer (s)", "turns"]
         headings += [f"ours, µs per {unit}", f"peer, µs per {unit}"] if unit else []
-        cells = [line(row, unit=bool(unit)) for row in of_task]
+        cells = [line(row, figures, unit=bool(unit)) for row in of_task]
         parts += [f"**{task}**: {data}", table([*headings, *figures], cells, 2)]
     return parts
 
 
-def line(row: Mapping[str, Any], *, unit: bool) -> list[str]:
-    """Return the cells of a row."""
+def line(row: Mapping[str, Any], figures: Sequence[str], *, unit: bool) -> list[str]:
+    """Return the cells of a row; a figure that a way does not have is empty."""
     cells = [row["ours"], row["peer"], f"**{number(row['ratio']['median'])}** {spread(row['ratio'])}"]
     cells += [f"{number(row[key]['median'])} {spread(row[key])}" for key in ("ours_s", "peer_s")]
     cells.append(str(row["turns"]))
     if unit:
         cells += [number(1e6 * row[key]["median"] / row["n_units"]) for key in ("ours_s", "peer_s")]
-    return cells + [number(value) for value in row["figures"].values()]
+    return cells + [number(row["figures"][name]) if name in row["figures"] else "" for name in figures]
 
 
 def spread(values: Mapping[str, float]) -> str:

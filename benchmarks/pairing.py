@@ -41,11 +41,14 @@ class Way:
         Does the task and returns its result, or ``Timed`` if another process does it.
     module : str, optional
         Module without which the way is skipped.
+    compared : bool
+        Whether its result should be that of the others.
     """
 
     name: str
     run: Callable[[], Any]
     module: str | None = None
+    compared: bool = True
 
     @property
     def present(self) -> bool:
@@ -132,7 +135,8 @@ def measure(group: str, pair: Pair, budget_s: float) -> tuple[list[dict[str, Any
 def _row(group: str, pair: Pair, ours: Way, peer: Way, turns: Turns) -> dict[str, Any]:
     """Return the row of one of our ways beside a peer."""
     ratios = [b / a for a, b in zip(turns.seconds[ours.name], turns.seconds[peer.name], strict=True)]
-    figures = pair.compare(turns.results[ours.name], turns.results[peer.name]) if pair.compare else {}
+    compared = pair.compare if ours.compared and peer.compared else None
+    figures = compared(turns.results[ours.name], turns.results[peer.name]) if compared else {}
     return {
         "group": group,
         "task": pair.task,
