@@ -215,7 +215,7 @@ def of_seeds(n_sites: int, n_runs: int) -> dict[str, float | int]:
         "sites": n_sites,
         "cut_ms": 1e3 * median_seconds(lambda: split_seeds([bytes(16)], threshold, n_sites), n_runs),
         "combine_ms": 1e3 * median_seconds(lambda: combine_shares(held, threshold), n_runs),
-        "verify_ms": 1e3 * median_seconds(lambda: verify(lyon.public, signature, b"a list"), n_runs),
+        "verify_ms": 1e3 * median_seconds(lambda: verify.__wrapped__(lyon.public, signature, b"a list"), n_runs),
     }
 
 

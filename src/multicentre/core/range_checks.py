@@ -130,7 +130,7 @@ def _check(
     release: Release, noise: Noise | None, n_sites: int, what: str, hint: str, kind: type[IntegrityError]
 ) -> None:
     for field, key, declaration, value in release.items():
-        extremes = _extremes(value)
+        extremes = extremes_of(value)
         if extremes is None:
             continue
         least, most = extremes
@@ -146,8 +146,8 @@ def _check(
             raise kind(f"{what} is a count and must not be negative; it is below 0", where=where, hint=hint)
 
 
-def _extremes(value: Any) -> tuple[float, float] | None:
-    """Return the smallest and the largest value; None without numbers."""
+def extremes_of(value: Any) -> tuple[float, float] | None:
+    """Return the smallest and the largest value of an array or a number; None without numbers."""
     if isinstance(value, np.ndarray):
         if not value.size or value.dtype.kind not in "iuf":
             return None

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import place
 from multicentre.core.noise_plan import Noise
-from multicentre.core.range_checks import room_of
+from multicentre.core.range_checks import extremes_of, room_of
 from multicentre.core.steps import R, Release
 from multicentre.core.summation import check_integer_range
 from multicentre.core.total_minimum import Behind
@@ -102,8 +102,8 @@ def plan_grids(kind: type[Release], n_sites: int, noise: Noise | None = None) ->
     >>> plan_grids(Ages, 4)["total"].fraction_bits, plan_grids(Ages, 4)["n"].fraction_bits
     (40, 0)
     """
-    rooms = [room_of(kind, name, noise) for name in kind.declarations()]
-    return _plan(kind, n_sites, tuple(rooms))  # type: ignore[arg-type]
+    rooms = None if noise is None else tuple(room_of(kind, name, noise) for name in kind.declarations())
+    return _plan(kind, n_sites, rooms)  # type: ignore[arg-type]
 
 
 def rounding(grid: Grid, n_sites: int) -> float:
@@ -150,8 +150,8 @@ def check_values(release: Release, grids: Mapping[str, Grid], where: str) -> Non
     multicentre.errors.DisclosureRefused: lyon, Ages.total: values must be within the declared range of 1e...
     """
     for name, key, _, value in release.items():
-        values, capacity = np.asarray(value), grids[name].capacity
-        if values.size and not (-capacity <= values.min().item() and values.max().item() <= capacity):
+        extremes, capacity = extremes_of(value), grids[name].capacity
+        if extremes and not (-capacity <= extremes[0] and extremes[1] <= capacity):
             raise DisclosureRefused(
                 f"values must be within the declared range of {capacity:.3g}; at least one is not",
                 where=f"{where}, {place(type(release), name, key)}",
@@ -215,8 +215,9 @@ def as_declared(kind: type[Release], name: str, value: NDArray[Any]) -> Any:
 
 
 @functools.lru_cache(maxsize=512)
-def _plan(kind: type[Release], n_sites: int, rooms: tuple[float, ...]) -> Mapping[str, Grid]:
-    fields = zip(kind.declarations().items(), rooms, strict=True)
+def _plan(kind: type[Release], n_sites: int, rooms: tuple[float, ...] | None) -> Mapping[str, Grid]:
+    declared_fields = kind.declarations().items()
+    fields = zip(declared_fields, rooms or [0.0] * len(declared_fields), strict=True)
     return {
         name: _grid((declared.bound or 0.0) + room, n_sites, declared.is_whole, place(kind, name))
         for (name, declared), room in fields
