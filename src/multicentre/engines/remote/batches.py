@@ -18,6 +18,9 @@ from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES
 from multicentre.errors import MessageError, MulticentreError
 
 LARGEST_BATCH = MAX_MESSAGE_BYTES // 2  # leaves room for commands, ledger heads and a last call that is long
+# Ten branches with ten calls each are common. A request of millions of empty calls would occupy a site for hours and
+# fill its log.
+MOST_CALLS = 1000
 _KINDS = ("answer", "refused")
 
 
@@ -44,11 +47,13 @@ def unpack_several(body: bytes) -> list[bytes]:
     lengths = read_json(head).get("lengths")
     if (
         not isinstance(lengths, list)
-        or not lengths
+        or not 1 <= len(lengths) <= MOST_CALLS
         or any(type(length) is not int or length < 0 for length in lengths)
         or sum(lengths) != len(rest)
     ):
-        raise MessageError("a batch must state the lengths of its pieces; got others", where="request")
+        raise MessageError(
+            f"a batch must state the lengths of its pieces, 1 to {MOST_CALLS}; got others", where="request"
+        )
     pieces, start = [], 0
     for length in lengths:
         pieces.append(rest[start : start + length])
@@ -57,7 +62,7 @@ def unpack_several(body: bytes) -> list[bytes]:
 
 
 def n_together(sizes: Sequence[int]) -> int:
-    """Return how many of the first pieces travel together: at least one.
+    """Return how many of the first pieces travel together: at least one, at most 1,000.
 
     Examples
     --------
@@ -67,7 +72,7 @@ def n_together(sizes: Sequence[int]) -> int:
     total = 0
     for number, size in enumerate(sizes):
         total += size
-        if number and total > LARGEST_BATCH:
+        if number == MOST_CALLS or (number and total > LARGEST_BATCH):
             return number
     return len(sizes)
 

@@ -200,6 +200,7 @@ class RequestHandler:
                 self._log.warning("%s", error)
                 reply = pack_error(request.number, error.at(self.name))
             if n_together([len(one.body) for one in (*replies, reply)]) <= len(replies):
+                run.held.clear()  # one that was not requested again, or a coordinator could fill the memory
                 run.held[hashlib.sha256(body).digest()] = reply
                 break
             replies.append(reply)

@@ -10,7 +10,7 @@ from multicentre.core.calls import Refused
 from multicentre.core.side_by_side import run
 from multicentre.engines.remote import batches, engine, request_handler
 from multicentre.engines.remote.batches import pack_several, unpack_outcomes, unpack_several
-from multicentre.engines.remote.packing import Reply
+from multicentre.engines.remote.packing import Reply, Request
 from multicentre.errors import MessageError
 from support.remote_sites import ByHand, RequestHandlers
 from support.toy_method import FedMean, Guess, MeanSite, federate, toy_sites
@@ -41,10 +41,12 @@ def mishaps(number):
 
 
 @pytest.mark.parametrize("mishap", [lambda site, number: None, lambda site, number: mishaps(number)])
-@pytest.mark.parametrize("split", ["neither", "requests", "replies"])
+@pytest.mark.parametrize("split", ["neither", "requests", "calls", "replies"])
 def test_batches_that_are_split_or_come_twice_are_carried_out_once(wanted, split, mishap, tmp_path, monkeypatch):
     if split == "requests":
         monkeypatch.setattr(batches, "LARGEST_BATCH", 1)
+    if split == "calls":
+        monkeypatch.setattr(batches, "MOST_CALLS", 2)
     if split == "replies":  # the second outcome is computed, and held until it is requested again
         monkeypatch.setattr(request_handler, "n_together", lambda sizes: 1)
     sites = RequestHandlers(toy_sites(), tmp_path)
@@ -73,6 +75,21 @@ def test_a_site_that_restarts_loses_the_sessions_that_it_had_and_no_other(tmp_pa
             [partial(session.ask, MeanSite.size, START), lambda: second.begin(MeanSite).ask(MeanSite.size, START)]
         )
     assert [list(one) for one in answers] == [["site-0", "site-2"], ["site-0", "site-1", "site-2"]]
+
+
+def test_a_site_holds_one_outcome_however_many_a_coordinator_leaves_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(request_handler, "n_together", lambda sizes: 1)
+    sites = RequestHandlers(toy_sites(), tmp_path)
+    with mc.Federation.over(ByHand(sites.handles), secure_sum=False) as federation:
+        federation.begin(MeanSite).ask(MeanSite.size, START)
+        handler = sites.handlers["site-1"]
+        (name, run_at_site), number = next(iter(handler._runs.items())), 10**6
+        for k in range(3):
+            body = pack_several([b"no call", b"no call either %d" % k])
+            attempt = run_at_site.opening.attempt
+            reply = Reply.unpack(handler.handle(Request("calls", name, attempt, number + k, body=body).pack()))
+            assert reply.kind == "answers"
+            assert len(run_at_site.held) == 1
 
 
 def test_one_malformed_call_of_a_batch_is_refused_and_the_others_are_answered(tmp_path, monkeypatch):
@@ -105,6 +122,7 @@ def test_one_malformed_call_of_a_batch_is_refused_and_the_others_are_answered(tm
         b'{"lengths": [1.0]}\na',
         b'{"lengths": [true]}\na',
         b'{"lengths": "1"}\na',
+        pack_several([b""] * 1001),  # a small request for calls without end
     ],
 )
 def test_a_batch_without_its_lengths_is_refused(body):
