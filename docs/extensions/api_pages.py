@@ -64,12 +64,13 @@ def public_names(module: str) -> list[str]:
 
 def pages_of_names() -> dict[str, dict[str, str]]:
     """Return, for each module, the full name under which each of its names has its page."""
-    pages: dict[int, str] = {}
+    pages: dict[tuple[int, str], str] = {}
     modules: dict[str, dict[str, str]] = {}
     for module in MODULES:
         content = importlib.import_module(module)
         modules[module] = {
-            name: pages.setdefault(id(getattr(content, name)), f"{module}.{name}") for name in public_names(module)
+            name: pages.setdefault((id(getattr(content, name)), name), f"{module}.{name}")
+            for name in public_names(module)
         }
     return modules
 
