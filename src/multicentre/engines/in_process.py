@@ -46,6 +46,8 @@ class InProcess:
 
     def __init__(self, runtimes: Mapping[str, SiteRuntime], *, strict: bool = False) -> None:
         self._runtimes = dict(runtimes)
+        # After an interrupt, a step may still run while another thread receives the site's next call.
+        self._turns = {site: threading.Lock() for site in runtimes}
         self._strict = strict
         self._closed = False
         self._inboxes: dict[str, Inbox] = {}
@@ -152,6 +154,10 @@ class InProcess:
         return self._inboxes[site]
 
     def _answer(self, site: str, call: Call) -> Outcome:
+        with self._turns[site]:
+            return self._answer_alone(site, call)
+
+    def _answer_alone(self, site: str, call: Call) -> Outcome:
         if not self._strict:
             return self._runtimes[site].answer(call)
         self._installed[call.step.method] = call.step.part

@@ -99,6 +99,33 @@ def test_a_late_step_writes_to_its_own_session_only(gate):
     assert (part.state.number, other.state.number) == (0, 5)
 
 
+def test_after_an_interrupt_a_site_ends_its_step_before_it_begins_another(gate, monkeypatch):
+    federation = federate()
+    first, second = federation.begin(SlowSite), federation.begin(SlowSite)
+    runtime = federation.engine._runtimes["site-0"]
+
+    def interrupted(call):
+        wait_for(lambda: ("site-1", 0, "began") in SlowSite.log)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "answer", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            first.ask(SlowSite.work, Turn(0))
+    second.sites = ("site-1", "site-2")  # threads are shared, and others would now serve these sites
+    again = threading.Thread(target=second.ask, args=(SlowSite.work, Turn(1)), daemon=True)
+    again.start()
+    again.join(0.2)  # long enough for a step that would not wait
+    gate.set()
+    again.join(GENEROUS_S)
+    assert [entry[1:] for entry in SlowSite.log if entry[0] == "site-1"] == [
+        (0, "began"),
+        (0, "ended"),
+        (1, "began"),
+        (1, "ended"),
+    ]
+
+
 class HeldOnce(HeldAnswers):
     """Lets the step that the time limit cut off go on after that."""
 
