@@ -36,6 +36,7 @@ def declared(*parts: str) -> list[Requirement]:
         ("core.lock", ["core", "parquet", "build"]),
         ("test.lock", ["core", "parquet", "build", "polars", "test", "torch-needs"]),
         ("bench.lock", ["core", "parquet", "build", "boost", "flower", "bench", "test"]),
+        ("docs.lock", ["core", "parquet", "build", "docs"]),
     ],
 )
 def test_lock_covers_what_is_declared(lock: str, parts: list[str]) -> None:
@@ -51,14 +52,15 @@ def test_build_backend_is_locked() -> None:
 
 
 def test_locks_agree() -> None:
-    core, test, bench = (read_pins(f"{name}.lock") for name in ("core", "test", "bench"))
+    core, test, *others = (read_pins(f"{name}.lock") for name in ("core", "test", "bench", "docs"))
     assert core == {name: test.get(name) for name in core}
-    # Packages to compare with are installed on top of the locked tools, and replace none of them.
-    shared = bench.keys() & test.keys()
-    assert {name: bench[name] for name in shared} == {name: test[name] for name in shared}
+    # Packages to compare with, and Sphinx, are installed on top of the locked tools, and replace none of them.
+    for other in others:
+        shared = other.keys() & test.keys()
+        assert {name: other[name] for name in shared} == {name: test[name] for name in shared}
 
 
-@pytest.mark.parametrize("lock", ["core.lock", "test.lock", "bench.lock"])
+@pytest.mark.parametrize("lock", ["core.lock", "test.lock", "bench.lock", "docs.lock"])
 def test_every_pin_has_a_hash_and_no_address(lock: str) -> None:
     text = (ROOT / "requirements" / lock).read_text(encoding="utf-8")
     entries = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]
