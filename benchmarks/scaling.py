@@ -47,11 +47,12 @@ def main() -> None:
     parser.add_argument("methods", nargs="*", metavar="METHOD", help="all by default")
     parser.add_argument("--quick", action="store_true", help="very small sizes, to try the script")
     parser.add_argument("--json", type=Path, help="write the points here")
+    parser.add_argument("--slower", type=float, default=1.0, help="factor of the limits of time, for larger points")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     pin_threads()
     if options.worker:
-        for point in measure_method(options.methods[0], quick=options.quick):
+        for point in measure_method(options.methods[0], quick=options.quick, slower=options.slower):
             print(json.dumps(point), flush=True)
         return
     from scaling_cases import CASES
@@ -59,17 +60,17 @@ def main() -> None:
     if unknown := sorted(set(options.methods) - set(CASES)):
         parser.error(f"methods must be of {', '.join(CASES)}; got {', '.join(unknown)}")
     path = options.json or (None if options.quick or options.methods else RESULTS)
-    run(options.methods or list(CASES), quick=options.quick, path=path)
+    run(options.methods or list(CASES), quick=options.quick, path=path, slower=options.slower)
     if path == RESULTS:
         importlib.import_module("pages").main()
 
 
-def run(methods: Sequence[str], *, quick: bool, path: Path | None) -> list[dict[str, Any]]:
+def run(methods: Sequence[str], *, quick: bool, path: Path | None, slower: float = 1.0) -> list[dict[str, Any]]:
     """Return, print and write the points of some methods."""
     began, points = time.perf_counter(), []
     for method in methods:
         method_began = time.perf_counter()
-        measured = run_worker(method, quick=quick)
+        measured = run_worker(method, quick=quick, slower=slower)
         points += measured
         show_curves(method, measured)
         print(f"{time.perf_counter() - method_began:.0f} s", flush=True)
@@ -78,18 +79,18 @@ def run(methods: Sequence[str], *, quick: bool, path: Path | None) -> list[dict[
     return points
 
 
-def run_worker(method: str, *, quick: bool) -> list[dict[str, Any]]:
+def run_worker(method: str, *, quick: bool, slower: float) -> list[dict[str, Any]]:
     """Return the points of one method from a separate process, which is ended if a point takes far too long."""
-    command = [sys.executable, __file__, method, "--worker", *(["--quick"] if quick else [])]
+    command = [sys.executable, __file__, method, "--worker", f"--slower={slower}", *(["--quick"] if quick else [])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     points = []
-    stop = threading.Timer(PATIENCE_S, process.kill)
+    stop = threading.Timer(PATIENCE_S * slower, process.kill)
     stop.start()
     for line in process.stdout:
         points.append(json.loads(line))
         stop.cancel()
-        stop = threading.Timer(PATIENCE_S, process.kill)
+        stop = threading.Timer(PATIENCE_S * slower, process.kill)
         stop.start()
     stop.cancel()
     if process.wait():
@@ -98,7 +99,7 @@ def run_worker(method: str, *, quick: bool) -> list[dict[str, Any]]:
     return points
 
 
-def measure_method(method: str, *, quick: bool) -> Iterator[dict[str, Any]]:
+def measure_method(method: str, *, quick: bool, slower: float) -> Iterator[dict[str, Any]]:
     """Yield the points of the curves of one method."""
     from scaling_cases import CASES, COLUMNS, PATIENTS, SITES
 
@@ -115,18 +116,18 @@ def measure_method(method: str, *, quick: bool) -> Iterator[dict[str, Any]]:
         ("sites", True, sites, lambda size: (of_sites, COLUMNS, size)),
     ]
     for axis, masked, sizes, shape in curves:
-        for point in measure_curve(method, sizes, shape, masked=masked):
+        for point in measure_curve(method, sizes, shape, masked=masked, slower=slower):
             yield {"method": method, "axis": axis, "masked": masked, **point}
 
 
 def measure_curve(
-    method: str, sizes: Sequence[int], shape: Callable[[int], tuple[int, int, int]], *, masked: bool
+    method: str, sizes: Sequence[int], shape: Callable[[int], tuple[int, int, int]], *, masked: bool, slower: float = 1.0
 ) -> Iterator[dict[str, Any]]:
     """Yield the points of one curve, and the reason why the others are omitted."""
     began, done = time.process_time(), list[tuple[int, float]]()
     for size in sizes:
         expected = expect(done, size)
-        if expected > POINT_S or time.process_time() - began > CURVE_S:
+        if expected > POINT_S * slower or time.process_time() - began > CURVE_S * slower:
             yield {"size": size, "omitted": f"about {expected:.0f} s expected"}
             return
         try:
