@@ -35,12 +35,12 @@ def encode(message: Message) -> bytes:
     message.checked()
     values: dict[str, Any] = {}
     table: list[list[Any]] = []
-    buffers: list[bytes] = []
+    buffers: list[bytes | memoryview] = []
     for name, key, declaration, value in message.items():
         if declaration.kind == "array":
             little = np.ascontiguousarray(value, dtype=np.dtype(declaration.dtype).newbyteorder("<"))
             table.append([name, key, declaration.dtype, list(value.shape)])
-            buffers.append(_padded(little.tobytes()))
+            buffers += [little.reshape(-1).view(np.uint8).data, b"\0" * (_aligned(little.nbytes) - little.nbytes)]
         elif declaration.keyed:
             values.setdefault(name, {})[key] = _as_plain(value)
         else:

@@ -60,7 +60,7 @@ def field_metadata(field: str, value: Any, counts: RecordCounts, protection: Pro
     return {
         "field": field,
         "shape": list(value.shape) if is_array else [],
-        "bytes": value.nbytes if is_array else _NUMBER_BYTES if is_number else len(_raw(value)),
+        "bytes": value.nbytes if is_array else _NUMBER_BYTES if is_number else len(repr(value).encode()),
         "records": counts.records,
         "patients": counts.patients,
         # A masked value does not leave the site, and its hash would allow guesses of it to be checked.
@@ -68,8 +68,8 @@ def field_metadata(field: str, value: Any, counts: RecordCounts, protection: Pro
     }
 
 
-def _raw(value: Any) -> bytes:
-    return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+def _raw(value: Any) -> bytes | memoryview:
+    return np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else repr(value).encode()
 
 
 def wrong_value(entry: Mapping[str, Any]) -> str:
