@@ -187,7 +187,7 @@ class Trees(Message):
     @property
     def trees(self) -> Trees:
         """Trees without other fields."""
-        return self if type(self) is Trees else Trees(**self.fields)
+        return self.slice(0)
 
     @cached_property
     def left(self) -> Integers:
@@ -195,15 +195,18 @@ class Trees(Message):
         return find_children(self.roots, self.column)
 
     def slice(self, start: int, stop: int | None = None) -> Trees:
-        """Return the trees from `start` to before `stop`."""
+        """Return the trees from `start` to before `stop`, as arrays that may be written.
+
+        Kernels are compiled once more for arrays that may not, such as those of a message that was decoded.
+        """
         n_trees = len(self.roots)
         stop = n_trees if stop is None else min(stop, n_trees)
         if start >= stop:
             return Trees.none()
-        if start == 0 and stop == n_trees:
-            return self.trees
+        if start == 0 and stop == n_trees and type(self) is Trees:
+            return self
         root, end = self.roots[start], self.roots[stop] if stop < n_trees else len(self.column)
-        return Trees(self.roots[start:stop] - root, *(getattr(self, name)[root:end] for name in NODES))
+        return Trees(self.roots[start:stop] - root, *(getattr(self, name)[root:end].copy() for name in NODES))
 
     def followed_by(self, other: Trees) -> Trees:
         """Return these trees and others after them."""
