@@ -49,6 +49,9 @@ Singles = NDArray[np.float32]
 
 Sums = NDArray[np.int64]
 
+# Sums of the magnitudes of no trees.
+_NONE = (0.0, 0.0)
+
 
 class BoostingSite(FillingPart, CountingPart):
     """Site part of federated XGBoost."""
@@ -72,6 +75,7 @@ class BoostingSite(FillingPart, CountingPart):
     _unit: int | None = None
     _grown: tuple[int, messages.Trees] | None = None
     _roles: messages.Roles = messages.Roles((), ())
+    _checked: tuple[messages.Memory, tuple[float, float]] | None = None
 
     def quantile_values(self) -> NDArray[np.float64]:
         """Return the features, shape (n, d), in single precision."""
@@ -282,8 +286,13 @@ class BoostingSite(FillingPart, CountingPart):
                 where="Finished",
                 hint="Begin a new fit.",
             )
-        memory = replace(memory, **memory.followed_by(new).fields)
-        check_margins(memory.objective, memory.base, memory.roots, memory.value)
+        both = memory.followed_by(new)
+        checked, before = self._checked or (None, _NONE)
+        # Trees of the state that was checked last are not checked again.
+        unchecked, before = (new, before) if checked is memory else (both, _NONE)
+        sums = check_margins(memory.objective, memory.base, unchecked.roots, unchecked.value, before)
+        memory = replace(memory, **both.fields)
+        self._checked = memory, sums
         return memory
 
     def _check_growth(self, number: int, growing: messages.Trees) -> None:

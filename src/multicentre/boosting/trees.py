@@ -149,8 +149,10 @@ def check_objective(objective: str, n_classes: int, n_margins: int) -> None:
         )
 
 
-def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) -> None:
-    """Raise MessageError unless all possible margins are finite, for any records.
+def check_margins(
+    objective: str, base: Floats, roots: Integers, value: Floats, before: tuple[float, float] = (0.0, 0.0)
+) -> tuple[float, float]:
+    """Raise MessageError unless all possible margins are finite, for any records; return the sums for further trees.
 
     Parameters
     ----------
@@ -160,6 +162,8 @@ def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) 
     roots : array of shape (t,)
     value : array of shape (m,)
         Term of a leaf in the margin.
+    before : tuple of two float
+        Sums over earlier trees, as returned: of the largest magnitude of a leaf, and of the largest value above 0.
 
     Notes
     -----
@@ -168,11 +172,15 @@ def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) 
 
     Examples
     --------
-    >>> check_margins("reg:squarederror", np.zeros(1), np.array([0, 1]), np.array([1e29, -1e29]))
+    >>> check_margins("reg:squarederror", np.zeros(1), np.array([0, 1]), np.array([2.0, -3.0]), (1.0, 0.0))
+    (6.0, 2.0)
     """
     base, value = base.astype(np.float64), value.astype(np.float64)
-    largest = np.abs(base).max() + (np.maximum.reduceat(np.abs(value), roots).sum() if len(roots) else 0.0)
-    highest = base.max() + (np.maximum.reduceat(np.maximum(value, 0.0), roots).sum() if len(roots) else 0.0)
+    magnitudes, rises = before
+    if len(roots):
+        magnitudes += float(np.maximum.reduceat(np.abs(value), roots).sum())
+        rises += float(np.maximum.reduceat(np.maximum(value, 0.0), roots).sum())
+    largest, highest = float(np.abs(base).max()) + magnitudes, float(base.max()) + rises
     if largest > LARGEST_MARGIN or (OBJECTIVES[objective].is_log and highest > LARGEST_LOG_MEAN):
         hint = "Use another unit of the outcome, or lower learning_rate."
         raise MessageError(
@@ -180,6 +188,7 @@ def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) 
             where="value",
             hint=hint,
         )
+    return magnitudes, rises
 
 
 @dataclass(frozen=True)
