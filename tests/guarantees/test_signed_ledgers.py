@@ -455,6 +455,25 @@ def test_a_site_does_not_go_on_with_a_ledger_that_it_did_not_sign(fitted):
         hospitals.federation()
 
 
+def test_the_drill_of_the_page_for_hospital_it(fitted):
+    """A changed entry is noticed at the site; a removed end only with what other parties recorded."""
+    hospitals, folder = fitted
+    path, card = site_ledger(hospitals), hospitals.root / "lyon" / "lyon.site.toml"
+    whole = path.read_bytes()
+    assert verified(path, "--key", card)[0] == 0
+    cut_off(path, 1)
+    shortened = call("ledger", "verify", path, "--key", card)
+    assert shortened.exit_code == 0
+    assert "cut-off entries would not be detected" in " ".join(shortened.stdout.split())
+    assert verified(path, "--site", "lyon", "--key", card, "--witness", folder / "heads.json")[0] == 8
+    first, rest = whole.split(b"\n", 1)
+    path.write_bytes(first.replace(b'"study"', b'"Study"') + b"\n" + rest)
+    assert verified(path, "--key", card)[0] == 8
+    hospitals.handlers.clear()
+    with pytest.raises(ConfigurationError, match="cannot open this study"):
+        hospitals.federation()
+
+
 def test_the_coordinator_notices_a_ledger_that_went_back(fitted):
     hospitals, folder = fitted
     cut_off(site_ledger(hospitals), 3)
