@@ -286,8 +286,8 @@ COUNTED = {
     "ada-boost-f": Counted("5 + 3 x rounds, at most 50", classes, brief={"n_estimators": 1}),
     "dist-boost-f": Counted("5 + 3 x rounds, at most 50", classes, brief={"n_estimators": 1}),
     "pre-weak-f": Counted("6 + trees of a site + 2 x rounds, at most 50 + 50", classes, brief={"n_estimators": 1}),
-    "fed-mvfcm": Counted("5 + rounds of all 5 starts, at most 100 each", views),
-    "fed-mvfpc": Counted("5 + rounds of all 5 starts, at most 100 each", views),
+    "fed-mvfcm": Counted("5 + rounds of the longest of 5 starts, at most 100", views),
+    "fed-mvfpc": Counted("5 + rounds of the longest of 5 starts, at most 100", views),
     "fed-xgb-classifier": Counted(
         "5 + search of cuts (at most 9) + trees x depth, 100 x 6", classes, brief={"n_estimators": 1}
     ),
@@ -310,7 +310,7 @@ COUNTED = {
     "kaplan-meier": Counted("5", times),
     "aalen-johansen": Counted("5", times),
     "log-rank": Counted("6", times, {"group": "x2"}),
-    "survival-evaluation": Counted("12, after the fit of the model", times, {"model": cox}),
+    "survival-evaluation": Counted("7, after the fit of the model", times, {"model": cox}),
 }
 
 if __name__ == "__main__":

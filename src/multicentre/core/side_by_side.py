@@ -133,7 +133,7 @@ class _Branch(Generic[T]):
         self.waiting: list[_Exchange] = []
         self.result: T | None = None
         self.error: BaseException | None = None
-        self.shown: list[warnings.WarningMessage] = []
+        self.notes: list[warnings.WarningMessage] = []
         self.idle_s = 0.0
         self.has_begun = self.has_ended = False
         self._work: Callable[[], T] | None = work
@@ -210,7 +210,7 @@ class _Branch(Generic[T]):
         self._back.put(None)
 
     def _note_warning(self, *warning: Any, **place: Any) -> None:
-        self.shown.append(warnings.WarningMessage(*warning, **place))
+        self.notes.append(warnings.WarningMessage(*warning, **place))
 
 
 @dataclass
@@ -323,8 +323,8 @@ class _Lockstep(Generic[T]):
     def _show_warnings(self) -> None:
         """Show the warnings of the first branches in order: those that have ended, and the first that has not."""
         for branch in self._branches[: self._last + 1]:
-            shown, branch.shown = branch.shown, []
-            for one in shown:
+            notes, branch.notes = branch.notes, []
+            for one in notes:
                 place = self._caller if one.filename in _FILES_OF_THREADS else (one.filename, one.lineno)
                 warnings.showwarning(one.message, one.category, *place, one.file, one.line)
             if not branch.has_ended:
