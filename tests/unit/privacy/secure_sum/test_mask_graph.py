@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -238,3 +239,19 @@ def test_a_site_that_signs_different_picks_for_two_sites_spoils_the_sum_and_read
     assert_noise(np.add.reduce(list(vectors.values())))
     for name in NAMES[1:]:
         assert_noise(read([name], {"site-00"}, vectors, streams))
+
+
+def test_the_page_states_the_computed_security():
+    page = (Path(__file__).parents[4] / "docs" / "secure-sums.md").read_text()
+    section = page.partition("## More than 50 sites")[2].partition("\n## ")[0]
+    rows = [
+        [int(cell) for cell in line.strip("| ").split("|")]
+        for line in section.splitlines()
+        if line.startswith(("| 51", "| 1", "| 2", "| 5"))
+    ]
+    assert [row[0] for row in rows] == [51, 100, 200, 500, 1000]
+    for n_sites, picks, links, *bits in rows:
+        assert picks == n_picks(n_sites)
+        assert links == round((n_sites - 1) * (1 - (1 - picks / (n_sites - 1)) ** 2))
+        colluding = [n_sites // 10, n_sites // 5, n_sites // 3, n_sites // 2]
+        assert bits == [round(security_bits(n_sites, picks, one)) for one in colluding]
