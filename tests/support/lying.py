@@ -27,6 +27,9 @@ class Wrapped:
     def exchange(self, calls, time_limit_s):
         return self.engine.exchange(calls, time_limit_s)
 
+    def exchange_together(self, batch, time_limit_s):
+        return [self.exchange(calls, time_limit_s) for calls in batch]
+
 
 class Noting(Wrapped):
     """Notes every call of a fit."""
