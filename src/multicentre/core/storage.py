@@ -285,8 +285,14 @@ class Store:
 
     def numbers(self, name: str) -> list[int]:
         """Return the numbers stored under a name, in rising order."""
-        paths = self._folder.glob(f"{_safe(name)}.*.state")
-        return sorted(int(path.suffixes[-2][1:]) for path in paths if path.suffixes[-2][1:].isdecimal())
+        start, end = f"{_safe(name)}.", ".state"
+        try:
+            # A glob would compile and cache an expression for each name.
+            files = [path.name for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return []
+        middles = (file[len(start) : -len(end)] for file in files if file.startswith(start) and file.endswith(end))
+        return sorted(int(middle) for middle in middles if middle.isdecimal())
 
     def _path(self, name: str, number: int) -> Path:
         return self._folder / f"{_safe(name)}.{number:06d}.state"
