@@ -37,8 +37,9 @@ plot_survival <- function(curves, heading, ...) {
 plot_forest <- function(table, heading, ...) {
   table <- table[table$name != "(intercept)", ]
   ratio <- intersect(c("hazard_ratio", "odds_ratio", "rate_ratio"), names(table))
-  lower <- table$coefficient - stats::qnorm(0.975) * table$standard_error
-  upper <- table$coefficient + stats::qnorm(0.975) * table$standard_error
+  bounds <- coefficient_bounds(table)
+  lower <- bounds[, 1]
+  upper <- bounds[, 2]
   centre <- table$coefficient
   is_ratio <- length(ratio) > 0
   if (is_ratio) {

@@ -6,14 +6,20 @@ coefficient_table <- function(tables) {
   if (length(of_terms) == 0) NULL else of_terms[[1]]
 }
 
+# Bounds of the 95 % interval of `coefficient`: those of the table, which are t intervals in linear regression.
+coefficient_bounds <- function(table) {
+  bounds <- as.matrix(table[c("lower", "upper")])
+  # A table of hazard ratios holds the bounds of the ratio.
+  if ("hazard_ratio" %in% names(table)) log(bounds) else bounds
+}
+
 #' One row per term.
 tidy.multicentre_run <- function(x, analysis = NULL, exponentiate = FALSE, ...) {
   table <- coefficient_table(result_tables(x, analysis))
   if (is.null(table)) {
     stop("tidy() needs an analysis with coefficients; use result_tables() for others.", call. = FALSE)
   }
-  bounds <- table$coefficient + outer(table$standard_error, c(-1, 1)) * stats::qnorm(0.975)
-  estimates <- cbind(table$coefficient, bounds)
+  estimates <- cbind(table$coefficient, coefficient_bounds(table))
   if (exponentiate) estimates <- exp(estimates)
   data.frame(
     term = table$name,

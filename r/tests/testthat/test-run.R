@@ -31,6 +31,10 @@ test_that("tidy and glance follow broom", {
   expect_named(cox, c("term", "estimate", "std.error", "statistic", "p.value", "conf.low", "conf.high"))
   expect_equal(cox$estimate, stored$hazard_ratio)
   expect_equal(cox$conf.low, stored$lower, tolerance = 1e-6)
+  readmission <- generics::tidy(run, "readmission")
+  stored <- result_tables(run, "readmission")$coefficients
+  expect_equal(readmission$conf.low, stored$lower)
+  expect_equal(readmission$conf.high, stored$upper)
   expect_equal(2 * stats::pnorm(-abs(cox$statistic)), cox$p.value, tolerance = 1e-6)
   expect_equal(generics::glance(run, "cox")$patients, sum(vapply(run$record$sites, `[[`, 1, "patients")))
   expect_error(generics::tidy(run, "table-1"), "coefficients")

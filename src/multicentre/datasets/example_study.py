@@ -19,7 +19,8 @@ def write_example_study(folder: str | Path) -> Path:
     """Write the files of three simulated hospitals, and a study file over them, to a folder.
 
     Patients received a standard or a new treatment. The true hazard ratio of the new treatment is exp(-0.45) = 0.64 in
-    every hospital, adjusted for age and creatinine. About 5 in 100 patients of each hospital have no recorded age. No patient is real.
+    every hospital, adjusted for age and creatinine. About 5 in 100 patients of each hospital have no recorded age. No
+    patient is real.
 
     Parameters
     ----------

@@ -370,10 +370,9 @@ class LogRank(TableEstimator):
     def answer(self) -> str:
         """Return the statistic and the p-value of the test."""
         check_is_fitted(self, "statistic_")
-        freedom = f"{self.degrees_of_freedom_} degree{'s' if self.degrees_of_freedom_ > 1 else ''} of freedom"
         by = ", stratified by site" if self.stratify_by_site else ""
         groups = f"Test of equal survival in {len(self.groups_)} groups of {self.group}{by}"
-        return f"{groups}: chi-square {number_text(self.statistic_)} with {freedom}, {p_text(self.p_value_)}."
+        return f"{groups}: chi-square {number_text(self.statistic_)} with {self._freedom()}, {p_text(self.p_value_)}."
 
     def main_figure(self) -> Figure:
         """Return observed and expected events by group, or their difference if stratified by site."""
@@ -404,7 +403,7 @@ class LogRank(TableEstimator):
         """Return the table of the test."""
         check_is_fitted(self, "statistic_")
         by = "by site" if self.stratify_by_site else "over all sites"
-        result = f"chi-square {self.statistic_:.3g} with {self.degrees_of_freedom_} degrees of freedom, p = {self._p()}"
+        result = f"chi-square {self.statistic_:.3g} with {self._freedom()}, p = {self._p()}"
         columns = ["group", "observed minus expected"]
         rows: list[list[str | float | None]] = [
             [named(self.group, name), score] for name, score in zip(self.groups_, self.score_.tolist(), strict=True)
@@ -456,6 +455,9 @@ class LogRank(TableEstimator):
 
     def _set_events(self, observed: Floats | None, expected: Floats | None) -> None:
         self.observed_, self.expected_ = observed, expected
+
+    def _freedom(self) -> str:
+        return f"{self.degrees_of_freedom_} degree{'s' if self.degrees_of_freedom_ > 1 else ''} of freedom"
 
     def _p(self) -> str:
         return "below 0.001" if self.p_value_ < 0.001 else f"{self.p_value_:.3f}"

@@ -63,9 +63,9 @@ class Divided(Message):
 class CovariateFoldKFold(FoldSplitter):
     """Folds by a covariate: records with the same value are in one fold, at all sites.
 
-    This is the method of Bey et al. (2020). The folds are safe against duplicates with the same value at both sites, such as a birth date, but not an age at
-    admission. With thresholds, folds are intervals of the covariate. Then a model is tested where it extrapolates, and
-    scores are too low if the covariate affects the outcome.
+    This is the method of Bey et al. (2020). The folds are safe against duplicates with the same value at both sites,
+    such as a birth date, but not an age at admission. With thresholds, folds are intervals of the covariate. Then a
+    model is tested where it extrapolates, and scores are too low if the covariate affects the outcome.
 
     Parameters
     ----------
