@@ -121,6 +121,7 @@ class Session:
         self._parameters = parameters
         self._handles_refusals = False
         self._refusals: dict[str, MulticentreError] = {}
+        self._gone: dict[str, MulticentreError] = {}
         self._called: Counter[str] = Counter()
         self._sequence = itertools.count()
         self._outline = SessionOutline()
@@ -437,7 +438,9 @@ class Session:
         refusals: dict[str, MulticentreError] = {}
         for site in messages:
             outcome = outcomes[site]
-            if isinstance(outcome, Refused) and not isinstance(outcome.error, SiteFailed):
+            if site in self._gone:  # by another branch: later sums of this one would be over other sites
+                losses[site] = self._gone[site]
+            elif isinstance(outcome, Refused) and not isinstance(outcome.error, SiteFailed):
                 refusals[site] = outcome.error
             elif isinstance(outcome, Lost | Refused):
                 losses[site] = outcome.error
@@ -479,6 +482,7 @@ class Session:
             return
         unnoted = {site: error for site, error in losses.items() if site in self.sites}  # by another branch
         self.sites = tuple(site for site in self.sites if site not in losses)
+        self._gone |= unnoted
         refusal = self.refusal if len(self.sites) < self.needed else None
         for site, error in unnoted.items() if refusal is None else ():  # refusals that end the fit are reported as such
             self.consortium.listener.site_lost(site, str(error))

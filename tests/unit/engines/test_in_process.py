@@ -151,6 +151,15 @@ def test_a_late_step_is_lost_in_its_branch_and_the_next_call_of_the_batch_has_it
     assert list(timely) == ["site-0", "site-1", "site-2"]
 
 
+def test_a_site_lost_in_one_branch_of_a_session_is_in_no_later_answer_of_the_others(gate, monkeypatch):
+    """It answers the second call in time, but a third one would no longer be sent to it."""
+    monkeypatch.setattr(in_process, "SimpleQueue", HeldOnce)
+    monkeypatch.setattr(HeldAnswers, "released", gate)
+    session = federate(quorum=2, time_limit_s=0.15).begin(SlowSite)
+    late, timely = session.together([partial(session.ask, SlowSite.work, Turn(turn)) for turn in range(2)])
+    assert list(late) == list(timely) == list(session.sites) == ["site-0", "site-2"]
+
+
 def run(script):
     done = subprocess.run(
         [
