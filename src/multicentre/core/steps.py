@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -404,8 +405,16 @@ class SitePart:
     @classmethod
     def steps(cls) -> dict[str, Step[Any, Any, Any]]:
         """Return the steps of the part by name, in the order of declaration."""
-        names = [name for kind in reversed(cls.__mro__) for name, member in vars(kind).items() if _is_step(member)]
-        return {name: getattr(cls, name) for name in dict.fromkeys(names) if _is_step(getattr(cls, name))}
+        steps = _STEPS.get(cls)
+        if steps is None:
+            names = [name for kind in reversed(cls.__mro__) for name, member in vars(kind).items() if _is_step(member)]
+            steps = {name: getattr(cls, name) for name in dict.fromkeys(names) if _is_step(getattr(cls, name))}
+            _STEPS[cls] = steps
+        return dict(steps)
+
+
+# Every call that is decoded looks up its step.
+_STEPS: WeakKeyDictionary[type[SitePart], dict[str, Step[Any, Any, Any]]] = WeakKeyDictionary()
 
 
 def _is_step(member: object) -> bool:
