@@ -121,7 +121,12 @@ def measure_method(method: str, *, quick: bool, slower: float) -> Iterator[dict[
 
 
 def measure_curve(
-    method: str, sizes: Sequence[int], shape: Callable[[int], tuple[int, int, int]], *, masked: bool, slower: float = 1.0
+    method: str,
+    sizes: Sequence[int],
+    shape: Callable[[int], tuple[int, int, int]],
+    *,
+    masked: bool,
+    slower: float = 1.0,
 ) -> Iterator[dict[str, Any]]:
     """Yield the points of one curve, and the reason why the others are omitted."""
     began, done = time.process_time(), list[tuple[int, float]]()
