@@ -137,7 +137,7 @@ class SurvivalScores:
         if "neg_ibs" in values:
             values["neg_ibs"] = -values["neg_ibs"]
         refused = judged[-1].site_refusals_
-        site_scores = {site: _concordance(own) for site, own in judged[-1].sites_.items() if site not in refused}
+        site_scores = {site: _concordance(answer) for site, answer in judged[-1].sites_.items() if site not in refused}
         ordered = {name: values[name] for name in names}
         return Scores(ordered, float(judged[-1].n_patients_), site_scores, refused=refused)
 
