@@ -115,7 +115,7 @@ def measure(group: str, pair: Pair, budget_s: float) -> tuple[list[dict[str, Any
         if reason is None:
             try:
                 first_s += turns.run(way)
-            except PeerFailed as error:
+            except (PeerFailed, ImportError) as error:  # a package may lack one of its own dependencies
                 reason = str(error)
         if reason is None:
             present.append(way)

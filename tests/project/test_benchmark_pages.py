@@ -65,10 +65,17 @@ def test_ratio_is_taken_within_turns_and_a_first_turn_is_not_counted(monkeypatch
 
 def test_peer_that_is_not_installed_is_named():
     pairing = load("pairing")
-    ways = [pairing.Way("ours", lambda: None)], [pairing.Way("other", lambda: None, "no_such_module")]
-    rows, absent = pairing.measure("group", pairing.Pair("task", "data", *ways), budget_s=0.0)
+    peers = [
+        pairing.Way("other", lambda: None, "no_such_module"),
+        pairing.Way("broken", lambda: importlib.import_module("its_dependency")),
+    ]
+    pair = pairing.Pair("task", "data", [pairing.Way("ours", lambda: None)], peers)
+    rows, absent = pairing.measure("group", pair, budget_s=0.0)
     assert rows == []
-    assert absent == [{"group": "group", "task": "task", "way": "other", "reason": "no_such_module is not installed"}]
+    assert [(one["way"], one["reason"]) for one in absent] == [
+        ("other", "no_such_module is not installed"),
+        ("broken", "No module named 'its_dependency'"),
+    ]
 
 
 def test_runner_measures_and_stores_a_small_pair(tmp_path, capsys, monkeypatch):
