@@ -103,8 +103,7 @@ JUDGED = {
     },
     "baselines/trip/site.py": {"TRIPSite.agree": TAKES, "TRIPSite.begin": TAKES},
     "privacy/secure_sum/site.py": {
-        f"MaskingKeys.{name}": KEYS
-        for name in ("advertise", "agree", "share", "accept", "unmask", "recover_masks")
+        f"MaskingKeys.{name}": KEYS for name in ("advertise", "agree", "share", "accept", "unmask", "recover_masks")
     },
     "survival/agreement/site.py": {
         "SurvivalPart.describe": NAMES,
