@@ -155,12 +155,14 @@ class RunReader:
                 hint="The message of multicentre run states the reason.",
             )
         stopped = self.state.status == RUNNING and self._is_abandoned()  # before the events are read
-        events = [event for event in self._lines(self.folder / EVENTS) if {"time", "event"} <= event.keys()]
+        lines = self._lines(self.folder / EVENTS)
+        events = [event for event in lines if "time" in event and isinstance(event.get("event"), str)]
         for event in events:
             self.state.apply(event)
         for path in sorted(self.folder.glob("sites/*/ledger.jsonl")):
             for entry in self._lines(path):
-                self.state.releases.add(path.parent.name, entry)
+                with contextlib.suppress(TypeError, AttributeError):  # ledger verify reports a damaged entry
+                    self.state.releases.add(path.parent.name, entry)
         self._read_heads()
         if stopped and self.state.status == RUNNING and not events:
             self.state.status = "stopped"
@@ -223,7 +225,7 @@ def find_run(path: Path) -> Path:
 def _run_began(state: RunState, event: Event) -> None:
     state.study, state.method = event["study"], event["method"]
     state.engine, state.protection = event["engine"], event["protection"]
-    state.sites, state.noised = tuple(event["sites"]), event["noised"]
+    state.sites, state.noised = tuple(map(str, event["sites"])), event["noised"]
     state.sites_per_patient = event["sites_per_patient"]
     state.analyses = {name: state.analyses.get(name, "waiting") for name in event["analyses"]}
     state.began = state.began or event["time"]
@@ -232,14 +234,14 @@ def _run_began(state: RunState, event: Event) -> None:
 
 
 def _rounds_began(state: RunState, event: Event) -> None:
-    loop = state.loops.pop(event["loop"], None) or Loop(event["loop"])
+    loop = state.loops.pop(str(event["loop"]), None) or Loop(str(event["loop"]))
     loop.n_rounds, loop.number, loop.ended = event["rounds"], event["done"], False
     loop.values = loop.values[: event["done"]]
     state.loops[loop.name] = loop
 
 
 def _round_ended(state: RunState, event: Event) -> None:
-    loop = state.loops.setdefault(event["loop"], Loop(event["loop"]))
+    loop = state.loops.setdefault(str(event["loop"]), Loop(str(event["loop"])))
     loop.number, loop.metrics = event["round"], event["metrics"]
     state.awaited = {}  # every awaited site has answered or was lost
     loop.objective = loop.objective or next(iter(event["metrics"]), "")
@@ -249,7 +251,7 @@ def _round_ended(state: RunState, event: Event) -> None:
 
 
 def _rounds_ended(state: RunState, event: Event) -> None:
-    loop = state.loops.setdefault(event["loop"], Loop(event["loop"]))
+    loop = state.loops.setdefault(str(event["loop"]), Loop(str(event["loop"])))
     loop.number = loop.n_rounds = event["round"]
     loop.ended = True
 

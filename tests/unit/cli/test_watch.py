@@ -222,6 +222,22 @@ def test_damaged_events_are_skipped(tmp_path):
     assert reader.state.status == "finished"
 
 
+def test_values_of_another_kind_in_events_and_ledgers_do_not_end_the_display(tmp_path):
+    events = [event(["round_ended"]), {**BEGAN, "sites": [["lyon"], 3]}, event("rounds_ended", loop=None, round=2)]
+    (tmp_path / EVENTS).write_text("".join(json.dumps(one) + "\n" for one in events))
+    ledger = tmp_path / "sites" / "lyon" / "ledger.jsonl"
+    ledger.parent.mkdir(parents=True)
+    fields = [5, "x", [1], {"a": 1}, [{"shape": 3}], [{"shape": [2], "bytes": 16, "patients": 40}]]
+    entries = [{"event": "release", "step": f"step {k}", "fields": one} for k, one in enumerate(fields)]
+    ledger.write_text("".join(json.dumps(one) + "\n" for one in entries))
+    reader = RunReader(tmp_path)
+    reader.read()
+    assert reader.state.releases.numbers == 2
+    text = describe_state(reader.state)
+    assert "step 5" in text
+    assert "hips" in text
+
+
 def test_a_full_disk_does_not_end_the_run(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
