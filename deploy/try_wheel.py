@@ -42,7 +42,8 @@ def build(folder: Path) -> Path:
     sdist = folder / build_sdist(str(folder))
     with tempfile.TemporaryDirectory() as unpacked:
         with tarfile.open(sdist) as archive:
-            archive.extractall(unpacked, filter="data")
+            # Python 3.11.0 to 3.11.3 have no filters, and need none: the archive was built here.
+            archive.extractall(unpacked, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
             check_names(archive.getnames(), IN_SDIST, sdist)
         os.chdir(next(Path(unpacked).iterdir()))
         wheel = folder / build_wheel(str(folder))

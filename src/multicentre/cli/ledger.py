@@ -208,7 +208,7 @@ def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
     if not where.exists():
         raise ConfigurationError("the path must exist", where=str(where), hint="Name a run folder or a ledger.jsonl.")
     if not where.is_dir():
-        return {site or where.parent.name or where.stem: where}
+        return {site or _site_of(where): where}
     ledgers = RunFolder.open(where).ledgers()
     if site is None:
         return ledgers
@@ -217,6 +217,14 @@ def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
             f"site must be one of {', '.join(ledgers)}; got {site!r}", where=str(where), hint="Correct the name."
         )
     return {site: ledgers[site]}
+
+
+def _site_of(ledger: Path) -> str:
+    """Return the name of the folder that holds a ledger; at a real site that folder is ``SITE/ledgers``."""
+    folder = ledger.parent
+    if folder.resolve().name == "ledgers":
+        folder = folder.resolve().parent
+    return folder.name or ledger.stem
 
 
 def _table(entries: list[Entry]) -> str:

@@ -224,6 +224,16 @@ def test_ledgers_of_a_run_are_compared(finished, tmp_path):
     assert found["n_calls"] == 6
 
 
+def test_a_ledger_of_a_site_folder_has_the_name_of_the_site(tmp_path):
+    facts = {"study": "pilot", "session": "0.1", "call": 0, "method": "toy", "step": "agree", "fields": []}
+    paths = [tmp_path / site / "ledgers" / "pilot.jsonl" for site in ("lyon", "oslo")]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        Ledger(path).append("release", facts | {"request": "0a"})
+    assert told("ledger", "verify", paths[0])[1].keys() == {"lyon"}
+    assert told("ledger", "compare", *paths)[1]["sites"] == ["lyon", "oslo"]
+
+
 def test_ledgers_that_differ_are_told_apart(tmp_path):
     facts = {"study": "pilot", "session": "0.1", "call": 0, "method": "toy", "step": "agree", "peers": ["lyon", "oslo"]}
     for site, request in (("lyon", "0a"), ("oslo", "0a"), ("rome", "0b")):
