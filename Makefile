@@ -34,7 +34,8 @@ PAPERS := $(VENV)/papers.stamp
 # Byte code is kept for the next run, and for the many processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo consortium dissolve test test-all test-rest soak mutate bench docs check lint types imports format wheel lock clean
+.PHONY: help demo consortium dissolve test test-all test-rest soak mutate bench docs check \
+	lint types imports format wheel dossier lock clean
 .NOTPARALLEL:
 
 help: ## list the targets
