@@ -141,43 +141,50 @@ class _Branch(Generic[T]):
         self._warnings: _Warnings = (warnings.filters[:], self._note_warning, _implementation())
         self._thread: threading.Thread | None = None
         self._go, self._back = SimpleQueue[None](), SimpleQueue[None]()
-        self._is_running = self._is_ending = False
+        self._has_yielded = self._may_go = self._is_ending = False
         self._answers: list[Outcomes] = []
         self._busy_s = 0.0
 
     def turn(self) -> None:
-        """Let the branch run until it waits or ends. Filters of warnings are then those that it has set."""
+        """Let the branch run until it waits or ends. Filters of warnings are then those that it has set.
+
+        An interrupt may come at any place in it, so states decide and not the number of tokens in the queues.
+        """
         outside = _exchange_warnings(self._warnings)
         try:
             if self._thread is None:
                 assert self._context is not None
-                self.has_begun = True
                 self._thread = threading.Thread(
                     target=self._context.run, args=(self._main,), name="branch", daemon=True
                 )
                 self._context = None
                 self._thread.start()
+            self.has_begun = True
+            self._has_yielded, self._may_go = False, True
             self._go.put(None)
-            self._is_running = True
-            self._await()
+            while not (self._has_yielded or self.has_ended):
+                self._back.get()
+            if self.has_ended:
+                self._thread.join()
         finally:
             self._warnings = _exchange_warnings(outside)
 
     def end(self) -> None:
         """End the branch: wherever it waits, it leaves its blocks."""
-        if self._is_running:  # the wait for it was interrupted
-            self._await()
         self._is_ending = True
         while self.has_begun and not self.has_ended:
             self.turn()
+        self._may_go = True
+        self._go.put(None)  # a thread whose start was interrupted ends as well
         self.has_ended, self._work = True, None
 
     def wait(self, exchanges: list[_Exchange]) -> list[Outcomes]:
         """Let the other branches run, and return the outcomes of the exchanges."""
         began, busy_s = time.perf_counter(), self._busy_s
         self.waiting = exchanges
+        self._has_yielded = True
         self._back.put(None)
-        self._go.get()
+        self._await_turn()
         self.waiting = []
         self.idle_s += time.perf_counter() - began - (self._busy_s - busy_s)
         if self._is_ending:
@@ -189,14 +196,13 @@ class _Branch(Generic[T]):
         """Receive the outcomes, and the branch's share of the time that they took."""
         self._answers, self._busy_s = answers, self._busy_s + seconds
 
-    def _await(self) -> None:
-        self._back.get()
-        self._is_running = False
-        if self.has_ended and self._thread is not None:
-            self._thread.join()
+    def _await_turn(self) -> None:
+        while not self._may_go:
+            self._go.get()
+        self._may_go = False
 
     def _main(self) -> None:
-        self._go.get()
+        self._await_turn()
         _CURRENT.set(self)
         try:
             if self._work is not None and not self._is_ending:

@@ -1,6 +1,8 @@
 """Branches side by side: results, order, errors, warnings and round trips are those that the module promises."""
 
 import contextvars
+import os
+import signal
 import threading
 import time
 import warnings
@@ -155,6 +157,27 @@ def test_an_interrupt_ends_all_branches():
         with pytest.raises(KeyboardInterrupt):
             run([partial(work, branch) for branch in branches])
     assert sorted(left) == sorted(branch.name for branch in branches)
+
+
+def test_an_interrupt_while_a_branch_computes_ends_the_run_when_it_yields():
+    log = []
+
+    def work(branch):
+        os.kill(os.getpid(), signal.SIGINT)  # reaches the main thread, which waits for this one
+        session = branch.begin(MeanSite)
+        try:
+            session.ask(MeanSite.size, START)
+            time.sleep(0.01)
+            session.ask(MeanSite.size, START)
+            log.append("second answer")
+        finally:
+            log.append("left")
+
+    with federate() as federation:
+        branches = federation.branches(2)
+        with pytest.raises(KeyboardInterrupt):
+            run([partial(work, branches[0]), lambda: log.append("began")])
+    assert log == ["left"]
 
 
 def test_warnings_come_in_the_order_of_the_branches_and_filters_stay_within_one():
