@@ -281,10 +281,10 @@ class _Lockstep(Generic[T]):
 
     def _run_each(self) -> None:
         for place, branch in enumerate(self._branches):
-            if place >= self._last:
-                break
-            if branch.has_ended or not (branch.has_begun or self._has_place()):
+            if branch.has_ended and place < self._last:
                 continue
+            if place >= self._last or not (branch.has_begun or self._has_place()):
+                break  # those after it have not begun either
             branch.turn()
             if branch.error is not None:
                 self._last = place
