@@ -24,7 +24,7 @@ FIXED = {"site", "_review", "_causes", "fields", "_identity", "_peers", "_min_si
 # Computed from the state, the records and the ask alone, and dropped when the state is replaced.
 DERIVED = {
     "_patients", "_tensor", "_behind", "_behind_places", "_rows", "_scaled", "_views", "_losses", "_opinions", "_wrong",
-    "_codes", "_filled", "_keys", "_sorted", "_records", "_cached", "_predicted",
+    "_codes", "_filled", "_keys", "_sorted", "_records", "_cached", "_predicted", "_checked",
 }  # fmt: skip
 # Set together with one of ENTERED, in the same step.
 WITH_STATE = {"_handling", "_everyone", "_means", "_parts", "_weigh", "_loss", "_roles", "design", "table"}
