@@ -175,7 +175,7 @@ def test_a_saved_test_is_the_same_and_is_shown(tmp_path, by_site):
     (table,) = back.figures({}, {})
     assert isinstance(table, Table)
     assert len(table.columns) == len(table.rows[0]) == (2 if by_site else 4)
-    assert "degrees of freedom" in table.caption
+    assert "with 1 degree of freedom" in table.caption
     assert back.assess(simulated()["site-0"]) == {}
 
 
