@@ -135,7 +135,7 @@ class Ledger:
         """
         with self._writing:
             self._seal_all()
-            return tuple(self._in_memory if self._path is None else self._read(self._path))
+            return tuple(map(_as_read, self._in_memory) if self._path is None else self._read(self._path))
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per step that released values or was refused.
@@ -291,6 +291,11 @@ def read_ledger(path: str | Path) -> Iterator[Entry]:
             where=str(path),
             hint="After a crash, run `multicentre ledger repair FILE`, which keeps all complete entries.",
         )
+
+
+def _as_read(entry: Entry) -> Entry:
+    """Return an entry of the memory as it would be read from a file: all entries share one tuple of names there."""
+    return entry | {"peers": list(entry["peers"])} if "peers" in entry else entry
 
 
 def entries_of_all(folder: Path) -> Iterator[Entry]:
