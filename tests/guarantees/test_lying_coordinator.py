@@ -510,7 +510,7 @@ def test_a_refused_call_is_recorded_in_the_ledger():
         attacked(federation, leave_out, lambda federation: total_after(federation, 2))
         (entry,) = [one for one in federation.ledgers[VICTIM].entries if one["event"] == "refusal"]
     assert entry["reason"] == "the site must receive all earlier calls of the fit; it missed some"
-    assert (entry["step"], entry["peers"], len(entry["request"])) == ("count_records", SITES, 64)
+    assert (entry["step"], entry["peers"], len(entry["request"])) == ("count_records", list(SITES), 64)
 
 
 def test_a_resume_that_some_sites_cannot_follow_begins_alike_at_all(tmp_path, monkeypatch):

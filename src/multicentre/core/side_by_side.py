@@ -104,11 +104,12 @@ def wait_for_turn() -> None:
 
 
 def clock() -> float:
-    """Return a time in seconds that stands still while other branches run, for measuring one of them."""
-    branch, idle_s = _CURRENT.get(), 0.0
-    while branch is not None:
-        idle_s, branch = idle_s + branch.idle_s, branch.outer
-    return time.perf_counter() - idle_s
+    """Return a time in seconds that stands still while other branches run, for measuring one of them.
+
+    The branches around a branch wait only while it waits itself, so their waiting is part of its own.
+    """
+    branch = _CURRENT.get()
+    return time.perf_counter() - (branch.idle_s if branch is not None else 0.0)
 
 
 class _Branch(Generic[T]):

@@ -303,6 +303,23 @@ def test_the_clock_of_a_branch_stands_still_while_others_run():
     assert quick < slow
 
 
+def test_the_clock_of_a_branch_within_a_branch_never_goes_back():
+    def inner(consortium):
+        began = side_by_side.clock()
+        session = consortium.begin(MeanSite)
+        for _ in range(3):
+            session.ask(MeanSite.size, START)
+            time.sleep(0.01)
+        return side_by_side.clock() - began
+
+    def outer(consortium):
+        return run([partial(inner, branch) for branch in consortium.branches(2)])
+
+    with federate() as federation:
+        measured = run([partial(outer, branch) for branch in federation.branches(2)])
+    assert all(seconds >= 0.03 for branch in measured for seconds in branch)
+
+
 def test_branches_that_wait_for_each_other_are_an_error():
     with pytest.raises(RuntimeError, match="circle"):
         run([lambda: side_by_side.wait_while(lambda: True), lambda: side_by_side.wait_while(lambda: True)])
