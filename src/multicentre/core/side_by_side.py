@@ -3,7 +3,7 @@
 The fits of the folds of a cross-validation do not depend on each other. Run one after the other, they take as many
 round trips as all of them together; side by side they take as many as the longest one:
 
-1. Each branch is ordinary code in a thread of its own. One branch runs at a time, in a fixed order, until it calls the
+1. Each branch is ordinary code in a separate thread. One branch runs at a time, in a fixed order, until it calls the
    sites.
 2. When every branch waits for answers, their calls are sent as one request per site. A site carries them out in order;
    each is guarded, charged and recorded by itself.
