@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from multicentre.multiview.ppca.maths.ard import maximise_relevant
-from multicentre.multiview.ppca.maths.invariant import SharedSums, maximise_shared
+from multicentre.multiview.ppca.maths.invariant import SharedSums
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, change_axes, square_root
 from multicentre.multiview.ppca.maths.rows import sum_entries, update_law
+from support.ppca_simulation import maximise_shared
 
 LAYOUT = Layout(("first", "second", "third"), (15, 8, 10))
 RANGES = np.array([10.0, 5.0, 15.0])

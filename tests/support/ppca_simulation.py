@@ -11,8 +11,9 @@ from multicentre.multiview.ppca.maths.global_step import first_prior, log_prior_
 from multicentre.multiview.ppca.maths.hierarchy import LatentSums, Site, expect_patterns, fit_around
 from multicentre.multiview.ppca.maths.invariant import (
     answer_round,
-    maximise_shared,
+    average_law,
     site_log_likelihood,
+    update_shared,
 )
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters, absorb_law, change_axes, square_root
 from multicentre.multiview.ppca.maths.moments import reduce_rows
@@ -95,6 +96,12 @@ def start_shared(sites, layout, n_components):
     identity = np.eye(layout.n_features)
     covariance = sum(multiply_second_moments(own, layout, identity, sums.pairs) for own in sites)
     return start_from_covariance(sums, covariance, layout, n_components)
+
+
+def maximise_shared(sums, previous, layout, *, noise="isotropic"):
+    """M-step, then the latents in units where the average case mix is N(0, I); the average is the second result."""
+    gauge = average_law(sums)
+    return absorb_law(update_shared(sums, previous, layout, noise=noise), gauge), gauge
 
 
 def fit_invariant(sites, layout, start, *, n_rounds=30, n_repetitions=5, noise="isotropic", fixed_law=False):

@@ -26,7 +26,7 @@ from multicentre.data.blocks import place
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.records import fewest_different
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
-from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.errors import DataError, SchemaMismatch
 from multicentre.estimator.base import Metric
 
 Floats = NDArray[np.float64]
@@ -260,16 +260,6 @@ class Agreement(Message):
         starts = np.concatenate([[0], np.cumsum(widths)[:-1]]).astype(np.int64)
         variance = np.add.reduceat(self.deviation**2 * self.observed, starts) / np.add.reduceat(self.observed, starts)
         return self.centre, np.repeat(np.sqrt(variance), widths)
-
-
-def check_scale(scale: str) -> None:
-    """Raise ConfigurationError unless `scale` is one of ``SCALES``."""
-    if scale not in SCALES:
-        raise ConfigurationError(
-            f"scale must be one of {', '.join(SCALES)}; got {scale!r}",
-            where="scale",
-            hint=f"Set scale to {SCALES[0]!r}.",
-        )
 
 
 def check_columns(data: MultiViewData, columns: Mapping[str, Sequence[str]]) -> None:

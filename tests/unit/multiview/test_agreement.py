@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
-from multicentre.multiview.agreement import agree, agree_on_views, check_scale
+from multicentre.multiview.agreement import agree, agree_on_views
 from multicentre.multiview.ppca.site import MvPPCASite
 from support.examples import examples
 from support.ppca_federations import SIZES, federate, small_sites
@@ -167,9 +167,3 @@ def test_masked_sums_agree_on_the_same_scales_whatever_the_units(unit, offset):
 
 def _moved(site, unit, offset):
     return MultiViewData({view: (site.array(view) + offset) * unit for view in site.views}, ids=site.ids)
-
-
-@pytest.mark.parametrize("scale", ["views", "", "standard"])
-def test_an_unknown_scale_is_refused(scale):
-    with pytest.raises(ConfigurationError, match="view, feature, none"):
-        check_scale(scale)

@@ -16,9 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from multicentre.core.tie_breaking import first_largest
-from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import Rows
 from multicentre.multiview.ppca.maths.predict import posterior_latent
+
+# Relative increase of the varimax criterion below which the axes no longer turn by as much as a figure shows, and the
+# most iterations, which bound the time.
+LEAST_GAIN, MAX_ITERATIONS = 1e-10, 500
 
 
 def rotate_parameters(parameters: Parameters, rotation: Floats) -> Parameters:
@@ -56,7 +60,7 @@ def canonical_rotation(parameters: Parameters) -> Floats:
     return sort_axes(W, axes)
 
 
-def varimax_rotation(loadings: Floats, *, max_iterations: int = 500, tolerance: float = 1e-10) -> Floats:
+def varimax_rotation(loadings: Floats) -> Floats:
     """Return the rotation in which each axis has large loadings on few features (raw varimax), shape (q, q).
 
     The axes are not sorted, and the posterior covariance is not diagonal in them.
@@ -65,20 +69,16 @@ def varimax_rotation(loadings: Floats, *, max_iterations: int = 500, tolerance: 
     ----------
     loadings : array of shape (d, q)
         Loadings to rotate.
-    max_iterations : int, default 500
-        Maximum number of iterations.
-    tolerance : float, default 1e-10
-        Stop when the relative increase of the criterion is smaller.
     """
     d, q = loadings.shape
     rotation = np.eye(q)
     criterion = 0.0
-    for _ in range(max_iterations):
+    for _ in range(MAX_ITERATIONS):
         rotated = loadings @ rotation
         gradient = loadings.T @ (rotated**3 - rotated * np.square(rotated).sum(axis=0) / d)
         left, values, right = np.linalg.svd(gradient)
         rotation = left @ right
-        if values.sum() <= criterion * (1 + tolerance):
+        if values.sum() <= criterion * (1 + LEAST_GAIN):
             break
         criterion = float(values.sum())
     return np.asarray(rotation * _largest_positive(loadings @ rotation))
@@ -175,7 +175,7 @@ class VarianceSums:
         return np.where(self.total > 0, self.total, np.nan)
 
 
-def sum_variances(X: Floats, parameters: Parameters, layout: Layout, law: LatentLaw | None = None) -> VarianceSums:
+def sum_variances(X: Floats, parameters: Parameters, layout: Layout) -> VarianceSums:
     """Return one site's sums of squares for the explained variance of each view and axis.
 
     ``R2_kj = 1 - ||T_k - mu - x_j w_j^T||^2 / ||T_k - mu||^2`` over observed entries; x are the posterior means.
@@ -188,13 +188,11 @@ def sum_variances(X: Floats, parameters: Parameters, layout: Layout, law: Latent
         Shared parameters, in the axes to report.
     layout : Layout
         Views and their columns.
-    law : LatentLaw, optional
-        Case mix of the rows' centre; N(0, I) by default.
     """
     W = parameters.loadings
     rows = Rows.read(X)
     deviations = rows.deviations(parameters.mean)
-    x = posterior_latent(X, parameters, law).mean
+    x = posterior_latent(X, parameters).mean
     total = np.square(deviations).sum(axis=0)
     observed = np.broadcast_to(rows.observed, X.shape).astype(np.float64)
     change = np.square(W) * (observed.T @ np.square(x)) - 2 * W * (deviations.T @ x)

@@ -10,8 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters, absorb_law
-from multicentre.multiview.ppca.maths.prior import LARGEST_SHAPE, TYPICAL_PATIENTS, Prior, PriorSums, assemble_prior
+from multicentre.multiview.ppca.maths.prior import TYPICAL_PATIENTS, Prior, PriorSums, assemble_prior
 
+# First variance of loadings and means between sites, as a share of the view's mean squared loading and mean modelled
+# variance. Only the first rounds depend on it.
+FIRST_SHARE = 0.01
 # Least share of the plain mean in a step of the centre: without it the step is singular in directions without data.
 LEAST_SHARE = 1e-8
 # Factor by which a variance between sites may change in one step: beyond it, the step's expansion is not valid.
@@ -23,8 +26,6 @@ def first_prior(
     layout: Layout,
     several: Booleans | None = None,
     intercept_variance: Floats | None = None,
-    *,
-    share: float = 0.01,
 ) -> Prior:
     """Return the prior with which the hierarchical rounds start around the shared fit.
 
@@ -36,9 +37,6 @@ def first_prior(
         Views that at least two sites have; the prior of the others is flat. All views by default.
     intercept_variance : array of shape (d,), optional
         Variance of the sites' intercepts in the shared fit, from which that of the means starts if it is larger.
-    share : float, default 0.01
-        Between-site variance of loadings and means, as a share of the view's mean squared loading and mean
-        modelled variance.
     """
     sizes = np.asarray(layout.sizes, dtype=np.float64)
     square = np.add.reduceat((shared.loadings**2).sum(axis=1), layout.starts) / sizes
@@ -49,8 +47,8 @@ def first_prior(
     return Prior(
         shared.loadings,
         shared.mean,
-        np.where(proper, share * np.maximum(square / shared.n_components, noise), np.inf),
-        np.where(proper, np.maximum(share * (square + noise), offsets), np.inf),
+        np.where(proper, FIRST_SHARE * np.maximum(square / shared.n_components, noise), np.inf),
+        np.where(proper, np.maximum(FIRST_SHARE * (square + noise), offsets), np.inf),
         np.where(proper, 1.0, -1.0),
         np.where(proper, noise, 0.0),
         shared.noise[layout.starts] if constant else shared.noise,
@@ -119,7 +117,7 @@ def step_prior(
             change = sums.sites[k] * step[columns] ** 2 - 2.0 * step[columns] * moved[columns]
             squares += [change[:, :q].sum(), change[:, q].sum()]
         variances[:, k] = _step_variances(sums, variances[:, k], squares, sizes[k], k, information, reml, plain)
-    return assemble_prior(sums, previous, layout, step, variances, LARGEST_SHAPE)
+    return assemble_prior(sums, previous, layout, step, variances)
 
 
 def log_prior_of_centre(sums: PriorSums, prior: Prior, layout: Layout, *, centre_variance: Floats, reml: bool) -> float:

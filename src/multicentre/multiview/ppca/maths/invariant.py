@@ -20,7 +20,7 @@ from scipy.linalg import block_diag
 
 from multicentre.multiview.ppca.maths.case_mix import maximise_law
 from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, invert_positive
-from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters, absorb_law
+from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, NoiseModel
 
@@ -369,36 +369,12 @@ def _write_sums(
     )
 
 
-def maximise_shared(
-    sums: SharedSums,
-    previous: Parameters,
-    layout: Layout,
-    *,
-    noise: NoiseModel = "isotropic",
-    group_of: Integers | None = None,
-    loadings_variance: Floats | None = None,
-) -> tuple[Parameters, LatentLaw]:
-    """Do the M-step, then move the latents to the units where the average case mix is N(0, I).
-
-    Returns
-    -------
-    parameters : Parameters
-        See :func:`update_shared`, whose parameters it takes.
-    gauge : LatentLaw
-        The average case mix that was absorbed; each site changes the axes of its latent law to it.
-    """
-    fitted = update_shared(sums, previous, layout, noise=noise, group_of=group_of, loadings_variance=loadings_variance)
-    gauge = average_law(sums)
-    return absorb_law(fitted, gauge), gauge
-
-
 def update_shared(
     sums: SharedSums,
     previous: Parameters,
     layout: Layout,
     *,
     noise: NoiseModel = "isotropic",
-    group_of: Integers | None = None,
     loadings_variance: Floats | None = None,
 ) -> Parameters:
     """Do the M-step of the shared parameters, in the latent units of the sums.
@@ -411,21 +387,17 @@ def update_shared(
         As broadcast; the sums are about its mean. A view without a site keeps these values.
     layout : Layout
     noise : {"isotropic", "diagonal"}, default "isotropic"
-    group_of : int array of shape (d,), optional
-        Index of the matrix of ``sums.second`` of each feature. By default the feature's view when there is one matrix
-        per view, and the feature itself when there is one per feature.
     loadings_variance : array of shape (k,), optional
         Variance of the Gaussian prior law, about zero, of a loading of each view; none by default. Where the sites that
         have a view hardly differ along a latent dimension, the view's loadings on it are otherwise almost unbounded.
     """
-    if group_of is None:
-        per_feature = len(sums.second) == layout.n_features
-        group_of = np.arange(layout.n_features) if per_feature else layout.view_of
+    per_feature = len(sums.second) == layout.n_features
+    group_of = np.arange(layout.n_features) if per_feature else layout.view_of
     rows = sums.second[group_of, -1, -1]
     observed = rows > 0.5
     second = sums.second
     if loadings_variance is not None:
-        second = second + _ridge(previous, layout, loadings_variance, per_feature=len(second) == layout.n_features)
+        second = second + _ridge(previous, layout, loadings_variance, per_feature=per_feature)
     solved = solve_blocks(sums.cross, second, group_of, observed)
     model = np.einsum("da,dab->db", solved, sums.second[group_of])
     residual_squares = sums.squares + np.einsum("dq,dq->d", solved, model - 2.0 * sums.cross)

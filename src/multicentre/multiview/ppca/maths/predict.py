@@ -128,7 +128,7 @@ def posterior_latent(X: Floats, parameters: Parameters, law: LatentLaw | None = 
     return LatentPosterior(law.mean + projection.mean @ root, root @ projection.covariances @ root, rows.pattern_of)
 
 
-def row_log_likelihood(X: Floats, parameters: Parameters, law: LatentLaw | None = None) -> Floats:
+def row_log_likelihood(X: Floats, parameters: Parameters) -> Floats:
     """Log density of the observed entries of every row, joint over views, in nats, shape (n,).
 
     A row without any entry has log density 0.
@@ -139,13 +139,12 @@ def row_log_likelihood(X: Floats, parameters: Parameters, law: LatentLaw | None 
     >>> np.round(row_log_likelihood(np.array([[0.0, 0.0]]), law_of_rows), 4).tolist()
     [-2.3872]
     """
-    marginal = parameters if law is None else absorb_law(parameters, law)
-    return project_rows(Rows.read(X), marginal).log_likelihood
+    return project_rows(Rows.read(X), parameters).log_likelihood
 
 
-def reconstruct(X: Floats, parameters: Parameters, law: LatentLaw | None = None) -> Floats:
+def reconstruct(X: Floats, parameters: Parameters) -> Floats:
     """Rows as the model sees them, W x^ + mu, with x^ the posterior mean, shape (n, d)."""
-    return posterior_latent(X, parameters, law).mean @ parameters.loadings.T + parameters.mean
+    return posterior_latent(X, parameters).mean @ parameters.loadings.T + parameters.mean
 
 
 @dataclass(frozen=True)
@@ -219,13 +218,7 @@ class Imputation:
         )
 
 
-def impute(
-    X: Floats,
-    parameters: Parameters,
-    wanted: Booleans,
-    law: LatentLaw | None = None,
-    spread: Spread | None = None,
-) -> Imputation:
+def impute(X: Floats, parameters: Parameters, wanted: Booleans, spread: Spread | None = None) -> Imputation:
     """Predict `wanted` features of every row from all the entries it has (conditional Gaussian).
 
     Parameters
@@ -237,8 +230,6 @@ def impute(
         Of all features.
     wanted : bool array of shape (d,)
         The features to predict, for example ``layout.features_of(["mri"])``.
-    law : LatentLaw, optional
-        Case mix of the rows' centre; N(0, I) by default.
     spread : Spread, optional
         Variances between centres. With them, the prediction holds for a centre that was not fitted, and its
         variance grows by ``spread.mean + spread.loadings * E ||x||^2``.
@@ -254,7 +245,7 @@ def impute(
     >>> guess.mean.round(9).tolist(), guess.variance.round(9).tolist()
     ([[3.0]], [[3.0]])
     """
-    latent = posterior_latent(X, parameters, law)
+    latent = posterior_latent(X, parameters)
     predicted = parameters.restrict(wanted)
     mean = latent.mean @ predicted.loadings.T + predicted.mean
     loadings, pattern_of = predicted.loadings, latent.pattern_of
@@ -272,13 +263,12 @@ def impute(
     return Imputation(mean, np.asarray(variance[pattern_of] + added), joint)
 
 
-def sample(parameters: Parameters, n: int, rng: np.random.Generator, law: LatentLaw | None = None) -> Floats:
+def sample(parameters: Parameters, n: int, rng: np.random.Generator) -> Floats:
     """Draw `n` new rows, shape (n, d): x from the latent law, then t = W x + mu + noise (equation 1)."""
-    marginal = parameters if law is None else absorb_law(parameters, law)
-    d, q = marginal.loadings.shape
+    d, q = parameters.loadings.shape
     latent = rng.standard_normal((n, q))
-    noise = rng.standard_normal((n, d)) * np.sqrt(marginal.noise)
-    return np.asarray(latent @ marginal.loadings.T + marginal.mean + noise)
+    noise = rng.standard_normal((n, d)) * np.sqrt(parameters.noise)
+    return np.asarray(latent @ parameters.loadings.T + parameters.mean + noise)
 
 
 @dataclass(frozen=True)
@@ -313,14 +303,7 @@ def absolute_errors(X: Floats, predicted: Floats, layout: Layout) -> ErrorSums:
     return ErrorSums(np.add.reduceat(by_feature, layout.starts), np.add.reduceat(counts, layout.starts))
 
 
-def cross_view_errors(
-    X: Floats,
-    parameters: Parameters,
-    layout: Layout,
-    law: LatentLaw | None = None,
-    *,
-    unit: Floats | float = 1.0,
-) -> ErrorSums:
+def cross_view_errors(X: Floats, parameters: Parameters, layout: Layout, *, unit: Floats | float = 1.0) -> ErrorSums:
     """Sum the absolute errors of every view predicted from the other views of the same row, shape (k,).
 
     Rows without another view are left out.
@@ -333,16 +316,13 @@ def cross_view_errors(
         Of the same features.
     layout : Layout
         The views.
-    law : LatentLaw, optional
-        Case mix of the rows' centre; N(0, I) by default.
     unit : array of shape (d,), default 1
         Factor of each feature's errors.
     """
-    marginal = parameters if law is None else absorb_law(parameters, law)
     rows, unit = Rows.read(X), np.broadcast_to(unit, X.shape[1:])
-    deviations, q = rows.deviations(marginal.mean), marginal.n_components
+    deviations, q = rows.deviations(parameters.mean), parameters.n_components
     views = [layout.columns(view) for view in layout.names]
-    evidence = [_evidence_of_view(rows, deviations, marginal, columns) for columns in views]
+    evidence = [_evidence_of_view(rows, deviations, parameters, columns) for columns in views]
     sums = ErrorSums(np.zeros(len(views)), np.zeros(len(views)))
     for k, columns in enumerate(views):
         others = [one for j, one in enumerate(evidence) if j != k]
@@ -355,7 +335,7 @@ def cross_view_errors(
         holds_more = np.asarray(np.delete(rows.patterns, columns, axis=1).any(axis=1))
         has_others = holds_more if len(rows.patterns) == 1 else holds_more[rows.pattern_of]
         compared = rows.observed[:, columns] & has_others[:, None]
-        errors = np.abs(deviations[:, columns] - latent @ marginal.loadings[columns].T) * compared
+        errors = np.abs(deviations[:, columns] - latent @ parameters.loadings[columns].T) * compared
         sums.absolute[k] = float(errors.sum(axis=0) @ unit[columns])
         sums.counts[k] = float(np.broadcast_to(compared, errors.shape).sum())
     return sums

@@ -20,19 +20,15 @@ from multicentre.multiview.ppca.maths.model import Booleans, Floats, Layout, Par
 LARGEST_SHAPE = 1e4
 
 
-def fit_inverse_gamma(
-    mean_inverse: Floats, mean_log: Floats, largest_shape: float = LARGEST_SHAPE
-) -> tuple[Floats, Floats]:
+def fit_inverse_gamma(mean_inverse: Floats, mean_log: Floats) -> tuple[Floats, Floats]:
     """Maximise the likelihood of an inverse gamma law from the means of 1/s and of ln s.
 
     Newton's method on the inverse of the shape; ln a - digamma(a) = ln mean(1/s) + mean(ln s) decides the shape
-    and shape / mean(1/s) the scale.
+    and shape / mean(1/s) the scale. The shape is ``LARGEST_SHAPE`` when all s are equal or nearly so.
 
     Parameters
     ----------
     mean_inverse, mean_log : arrays of the same shape
-    largest_shape : float, default 1e4
-        Shape when all s are equal or nearly so.
 
     Returns
     -------
@@ -47,7 +43,7 @@ def fit_inverse_gamma(
     """
     inverse = np.where(mean_inverse > 0, mean_inverse, 1.0)
     gap = np.log(inverse) + mean_log
-    spread = gap > 0.5 / largest_shape
+    spread = gap > 0.5 / LARGEST_SHAPE
     target = np.where(spread, gap, 1.0)
     shape = (3.0 - target + np.sqrt((target - 3.0) ** 2 + 24.0 * target)) / (12.0 * target)
     for _ in range(8):
@@ -55,7 +51,7 @@ def fit_inverse_gamma(
         slope = 1.0 / shape - polygamma(1, shape)
         inverse_shape = 1.0 / shape + error / (shape**2 * slope)
         shape = 1.0 / np.maximum(inverse_shape, 0.1 / shape)
-    shape = np.where(spread, np.minimum(shape, largest_shape), largest_shape)
+    shape = np.where(spread, np.minimum(shape, LARGEST_SHAPE), LARGEST_SHAPE)
     return shape, shape / inverse
 
 
@@ -267,9 +263,7 @@ def site_contribution(
     )
 
 
-def maximise_prior(
-    sums: PriorSums, previous: Prior, layout: Layout, *, ddof: int = 0, largest_shape: float = LARGEST_SHAPE
-) -> Prior:
+def maximise_prior(sums: PriorSums, previous: Prior, layout: Layout, *, ddof: int = 0) -> Prior:
     """Maximise the likelihood of the global law given the parameters of the sites (equations 4 to 6).
 
     Parameters
@@ -281,8 +275,6 @@ def maximise_prior(
     layout : Layout
     ddof : {0, 1}, default 0
         1 divides the squared deviations by C - 1, for the C sites with the view; advisable if C is 2 or 3.
-    largest_shape : float, default 1e4
-        Largest inverse gamma shape; it counts as twice as many entries of patients.
 
     Returns
     -------
@@ -304,12 +296,10 @@ def maximise_prior(
             variance(sums.mean_square, step[:, -1:], sums.mean_spread, sizes),
         ]
     )
-    return assemble_prior(sums, previous, layout, step, variances, largest_shape)
+    return assemble_prior(sums, previous, layout, step, variances)
 
 
-def assemble_prior(
-    sums: PriorSums, previous: Prior, layout: Layout, step: Floats, variances: Floats, largest_shape: float
-) -> Prior:
+def assemble_prior(sums: PriorSums, previous: Prior, layout: Layout, step: Floats, variances: Floats) -> Prior:
     """Return the next global law from the step of its centre and the variances between sites, shape (2, k)."""
     sites, safe = sums.sites, np.maximum(sums.sites, 1.0)
     present, several = sites > 0.5, sites > 1.5
@@ -321,7 +311,7 @@ def assemble_prior(
     sizes = np.asarray(layout.sizes, dtype=np.float64)
     loadings_floor = VARIANCE_FLOOR * _by_view((loadings**2).mean(axis=1), layout) / sizes
     mean_floor = VARIANCE_FLOOR * _noise_of_view(noise, layout)
-    shape, scale = fit_inverse_gamma(sums.noise_inverse / safe, sums.noise_log / safe, largest_shape)
+    shape, scale = fit_inverse_gamma(sums.noise_inverse / safe, sums.noise_log / safe)
 
     def by_sites(new: Floats, old: Floats, flat: float) -> Floats:
         return np.where(several, new, np.where(present, flat, old))

@@ -1,7 +1,7 @@
 """Starting values of the shared fit: leading directions of the within-site second moments, summed over sites.
 
 Second moments of two views are averaged over the rows that hold both. For few features, one sum of d x d numbers
-suffices. For more, each of several rounds of subspace iteration sums d x (q + extra) numbers.
+suffices. For more, each of several rounds of subspace iteration sums d x (q + 5) numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from multicentre.multiview.ppca.maths.moments import PatternMoments
 LEAST_SIGNAL = 1e-3
 # Least share of a view's variance that becomes noise: the first E-step divides by the noise, which EM then estimates.
 LEAST_NOISE = 1e-2
+# Directions of the subspace iteration beyond those of the fit, without which the last of these converges slowly (Halko,
+# Martinsson and Tropp 2011 advise 5 to 10).
+EXTRA_DIRECTIONS = 5
 
 
 @dataclass(frozen=True)
@@ -112,9 +115,9 @@ def start_from_covariance(sums: StartSums, covariance: Floats, layout: Layout, n
     return _from_products(sums, layout, np.eye(layout.n_features), covariance / np.outer(scale, scale), n_components)
 
 
-def draw_directions(layout: Layout, n_components: int, rng: np.random.Generator, *, extra: int = 5) -> Floats:
-    """Draw orthonormal directions for the subspace iteration, shape (d, q + extra)."""
-    width = min(n_components + extra, layout.n_features)
+def draw_directions(layout: Layout, n_components: int, rng: np.random.Generator) -> Floats:
+    """Draw orthonormal directions for the subspace iteration, shape (d, q + 5)."""
+    width = min(n_components + EXTRA_DIRECTIONS, layout.n_features)
     return np.asarray(np.linalg.qr(rng.normal(size=(layout.n_features, width)))[0])
 
 
