@@ -43,15 +43,24 @@ def test_the_data_are_those_of_r(ours):
 
 @pytest.mark.slow
 def test_table_1(ours):
+    frozen = R["table1"]
     numbers = ours["table1"].numbers()
-    groups = ["standard", "new"]
-    age = numbers[numbers["variable"] == "age"].set_index("group").loc[groups]
-    np.testing.assert_allclose(age["mean"], R["table1"]["mean"], atol=1e-6)
-    np.testing.assert_allclose(age["sd"], R["table1"]["sd"], atol=1e-6)
-    np.testing.assert_allclose(age["median"], R["table1"]["median"], atol=1e-6)
-    printed = ours["table1"].to_frame()["p"]
-    assert printed["age, mean (SD)"] == f"{R['table1']['age_p']:.3f}"
-    assert printed["sex = f, n (%)"] == f"{R['table1']['sex_p']:.3f}"
+    for name in ("age", "creatinine"):
+        by_arm = numbers[numbers["variable"] == name].set_index("group").loc[["standard", "new"]]
+        for figure in ("mean", "sd", "q1", "median", "q3"):
+            np.testing.assert_allclose(by_arm[figure], frozen[figure][name], atol=1e-6)
+    printed = ours["table1"].to_frame()
+    for name, p_value in frozen["p"].items():
+        row = printed.loc[printed.index.str.startswith(name)].iloc[0]
+        assert row["difference"] == f"{frozen['smd'][name]:.2f}"
+        assert row["p"] == ("<0.001" if p_value < 0.001 else f"{p_value:.3f}")
+
+
+@pytest.mark.slow
+def test_rank_tests_of_table_1(ours):
+    ours_by_name = ours["table1"].rank_tests()
+    for name, p_value in R["table1"]["rank_p"].items():
+        assert ours_by_name.loc[name, "lower"] <= p_value <= ours_by_name.loc[name, "upper"]
 
 
 @pytest.mark.slow

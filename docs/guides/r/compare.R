@@ -2,7 +2,7 @@
 # Usage: python docs/guides/r/make_data.py FOLDER && Rscript docs/guides/r/compare.R FOLDER docs/guides/r
 
 suppressPackageStartupMessages({
-  library(survival); library(lme4); library(metafor); library(mice); library(jsonlite)
+  library(survival); library(lme4); library(metafor); library(mice); library(tableone); library(jsonlite)
 })
 folder <- commandArgs(TRUE)[1]
 out <- commandArgs(TRUE)[2]
@@ -31,17 +31,22 @@ values$data <- list(
 )
 
 # Table 1 ----------------------------------------------------------------------------------------------------------
-by_arm <- split(patients, patients$arm)
-table1 <- sapply(by_arm, function(d) c(mean = mean(d$age, na.rm = TRUE), sd = sd(d$age, na.rm = TRUE),
-                                       quantile(d$age, c(0.25, 0.5, 0.75), na.rm = TRUE)))
-age_test <- t.test(age ~ arm, data = patients)
-sex_test <- chisq.test(table(patients$sex, patients$arm), correct = FALSE)
-show("table1", {
-  print(round(table1, 2))
-  cat("age: Welch p =", round(age_test$p.value, 4), "  sex: chi-square p =", round(sex_test$p.value, 4), "\n")
-})
-values$table1 <- list(mean = unname(table1["mean", ]), sd = unname(table1["sd", ]), median = unname(table1["50%", ]),
-                      age_p = age_test$p.value, sex_p = sex_test$p.value)
+variables <- c("age", "creatinine", "sex", "readmitted")
+table1 <- CreateTableOne(variables, strata = "arm", data = patients, factorVars = "readmitted",
+                         argsNormal = list(var.equal = FALSE), argsApprox = list(correct = FALSE))
+show("table1", print(table1, smd = TRUE, showAllLevels = TRUE, noSpaces = TRUE))
+show("table1-ranks", print(table1$ContTable, nonnormal = variables, noSpaces = TRUE))
+by_arm <- table1$ContTable
+columns_of <- function(what) sapply(variables[1:2], function(v) sapply(by_arm, function(d) d[v, what]), simplify = FALSE)
+p <- list(numbers = attr(by_arm, "pValues"), levels = attr(table1$CatTable, "pValues"))
+values$table1 <- list(
+  mean = lapply(columns_of("mean"), unname), sd = lapply(columns_of("sd"), unname),
+  q1 = lapply(columns_of("p25"), unname), median = lapply(columns_of("median"), unname),
+  q3 = lapply(columns_of("p75"), unname),
+  smd = as.list(ExtractSmd(table1)[, 1]),
+  p = as.list(c(setNames(p$numbers$pNormal, rownames(p$numbers)), setNames(p$levels$pApprox, rownames(p$levels)))),
+  rank_p = as.list(setNames(p$numbers$pNonNormal, rownames(p$numbers)))
+)
 
 # Survival ---------------------------------------------------------------------------------------------------------
 curves <- survfit(Surv(months, died) ~ arm, data = patients)
@@ -94,7 +99,7 @@ show("mice", print(data.frame(term = pooled$term, estimate = pooled$estimate, st
                    row.names = FALSE, digits = 4))
 values$mice <- list(names = as.character(pooled$term), estimate = pooled$estimate, error = pooled$std.error)
 
-versions <- c(R = as.character(getRversion()), sapply(c("survival", "lme4", "metafor", "mice"),
+versions <- c(R = as.character(getRversion()), sapply(c("survival", "lme4", "metafor", "mice", "tableone"),
                                                       function(p) as.character(packageVersion(p))))
 values$versions <- as.list(versions)
 values$output <- as.list(blocks)
