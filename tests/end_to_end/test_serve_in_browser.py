@@ -44,7 +44,7 @@ CONTRASTS = """
 })()
 """
 UNLABELLED = """
-[...document.querySelectorAll("input:not([type=hidden]), meter")].filter(e => !e.labels || !e.labels.length)
+[...document.querySelectorAll("input:not([type=hidden]), textarea, meter")].filter(e => !e.labels || !e.labels.length)
   .map(e => e.outerHTML)
 """
 OUTLINE = (
@@ -144,6 +144,31 @@ def test_a_steward_approves_a_study_by_keyboard_alone(folder, serve, browser, tm
         browser.open(f"{'/'.join(address.split('/')[:4])}/{page}")
         check_page(browser, address)
     assert browser.value("document.cookie") == ""
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (400, False)])
+def test_a_steward_rejects_a_study_by_keyboard_alone(folder, serve, browser, width, dark):
+    address = serve(folder)
+    browser.set_size(width, dark=dark)
+    browser.open(address)
+    browser.tab_to("Studies")
+    browser.follow("Enter")
+    browser.tab_to("study hips")
+    browser.follow("Enter")
+    browser.tab_to("Reason for a rejection")
+    assert browser.value(OUTLINE) == "solid3px"
+    browser.write("The follow-up of our registry ends in 2019. Please ask again with the outcome at one year.")
+    if pictures := os.environ.get("MULTICENTRE_PICTURES"):
+        browser.picture(Path(pictures) / f"rejection-{width}.png")
+    browser.tab_to("Reject")
+    browser.follow("Enter")
+    check_page(browser, address)
+    assert "The follow-up of our registry ends in 2019." in browser.value("document.body.innerText")
+    assert [one.study for one in read_approvals(folder / "approved").rejections] == ["hips"]
+    if pictures:
+        browser.picture(Path(pictures) / f"rejected-{width}.png")
+    browser.open(f"{'/'.join(address.split('/')[:4])}/approvals")
+    check_page(browser, address)
 
 
 def test_the_browser_refuses_an_unconfirmed_form(folder, serve, browser):

@@ -10,23 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.deployment.approvals import read_approvals
-from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.proposed_files import FOLDER, read_proposed
 from multicentre.deployment.site_folder import read_site
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import Ledger
 from multicentre.serve import door
-from multicentre.serve.application import make_application
 from multicentre.serve.door import HEADERS, Access
 from multicentre.serve.forms import LARGEST, parse_form
 from multicentre.studies import read_study, run_study
 from support.asgi_client import Client, hidden_fields
 from support.examples import examples
+from support.steward_pages import PORT, client_of, make_lyon, stranger_of
 from support.studies_toy import STUDY, TOY, write_study
 
 HOSTILE = '"><script>alert(1)</script>\u202e{{ 7 * 7 }}'
-PORT = 8123
 
 
 @pytest.fixture(autouse=True)
@@ -36,15 +34,13 @@ def _toy(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    make_site("lyon", tmp_path / "lyon", "127.0.0.1:1")
-    return tmp_path / "lyon"
+    return make_lyon(tmp_path)
 
 
 @pytest.fixture
 def stranger(folder):
     """A client without a session."""
-    access = Access(PORT)
-    return Client(make_application(folder, access), access)
+    return stranger_of(folder)
 
 
 @pytest.fixture
@@ -174,10 +170,10 @@ def test_every_form_needs_the_token_of_its_own_session(client, folder, tmp_path)
     fields = [*hidden_fields(page.text, "approve"), ("confirmed", "yes")]
     other = Client(client.application, client.access)
     other.enter()
-    assert len(forms_of(client)) == 5
+    assert len(forms_of(client)) == 6
     for form in forms_of(client):
         for token in ("", "wrong", other.token(), client.access.token):
-            answer = client.post(form.lstrip("/"), fields, token=token)
+            answer = client.post(form.lstrip("/"), [*fields, ("reason", "no")], token=token)
             assert answer.status == 403, form
         twice = [*fields, ("form_token", client.token())]
         assert client.post(form.lstrip("/"), twice).status == 403
@@ -268,9 +264,7 @@ def test_runs_outside_the_folder_are_not_served(tmp_path, name):
     study = read_study(write_study(tmp_path / "elsewhere", STUDY + "\n[run]\ncompare = false\n"))
     run = run_study(study.with_output(tmp_path / "elsewhere" / "runs"))
     (tmp_path / "served").mkdir()
-    access = Access(PORT)
-    client = Client(make_application(tmp_path / "served", access), access)
-    client.enter()
+    client = client_of(tmp_path / "served")
     for page in ("run", "report", "ledger", "study"):
         for place in (name, f"../elsewhere/runs/{run.path.name}", str(run.path)):
             assert client.get(f"{page}?name={quote(place)}&site=lyon").status == 400
@@ -281,9 +275,7 @@ def test_a_report_runs_in_a_sandbox_and_a_link_is_not_followed(tmp_path):
     run = run_study(
         read_study(write_study(tmp_path, STUDY + "\n[run]\ncompare = false\n")).with_output(tmp_path / "runs")
     )
-    access = Access(PORT)
-    client = Client(make_application(tmp_path, access), access)
-    client.enter()
+    client = client_of(tmp_path)
     page = f"report?name={quote('runs/' + run.path.name)}"
     (run.path / "report.html").write_text("<script>alert(1)</script>")
     answer = client.get(page)
@@ -317,6 +309,23 @@ def test_hostile_names_and_reasons_are_texts(client, folder, tmp_path):
         assert " 49 " not in answer.words
 
 
+def test_a_hostile_reason_is_a_text_or_refused(client, folder, tmp_path):
+    page = client.upload(write_study(tmp_path).read_bytes())
+    refused = client.post("reject", [*hidden_fields(page.text, "reject"), ("reason", HOSTILE)])
+    assert refused.status == 400
+    assert not (folder / "approved").exists()
+    printable = HOSTILE.replace("\u202e", "")
+    client.post("reject", [*hidden_fields(refused.text, "reject"), ("reason", printable)])
+    assert read_approvals(folder / "approved").rejections[0].reason == printable
+    again = client.upload(write_study(tmp_path / "again").read_bytes())
+    answers = [refused, again, client.get("studies"), client.get("approvals")]
+    assert all("alert(1)" in answer.text for answer in answers)
+    for answer in answers:
+        assert "<script" not in answer.text
+        assert "\u202e" not in answer.text
+        assert " 49 " not in answer.words
+
+
 def test_a_large_form_is_refused(client, folder):
     answer = client.upload(b"#" * (LARGEST + 1))
     assert answer.status in (400, 403)
@@ -334,9 +343,7 @@ def test_pages_show_no_value_of_a_patient(tmp_path):
     run = run_study(
         read_study(write_study(tmp_path, STUDY + "\n[run]\ncompare = false\n")).with_output(tmp_path / "runs")
     )
-    access = Access(PORT)
-    client = Client(make_application(tmp_path, access), access)
-    client.enter()
+    client = client_of(tmp_path)
     name = quote(f"runs/{run.path.name}")
     pages = ["", "studies", "ledgers", "budgets", f"run?name={name}", f"study?run={name}", "study?name=study.toml"]
     pages += [f"ledger?name={name}&site={site}" for site in ("lyon", "oslo", "porto")]

@@ -90,6 +90,10 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown", **facts, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **facts)
 
+    def write(self, text: str) -> None:
+        """Write a text where the focus is."""
+        self.call("Input.insertText", text=text)
+
     def follow(self, key: str) -> None:
         """Press a key that loads another page."""
         with self.loading():

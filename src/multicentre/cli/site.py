@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,6 +27,10 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Option(metavar="DIR", help="The site's folder, with site.toml.")]
+_WORDS = {
+    "approve": ("approval", "approved", "all of them may run here"),
+    "reject": ("rejection", "rejected", "study and reason are right"),
+}
 _MARKS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
@@ -116,10 +121,46 @@ def approve(
         for proposal in proposals:
             notify(str(review(site, proposal, current, chosen)))
         if not yes:
-            _ask()
+            _ask("approve")
         for proposal in proposals:
             current = approvals.approve(site.approved, proposal, card_of(site), analysts=chosen)
     _show_approvals(current, as_json)
+
+
+@app.command()
+@handle_errors
+def reject(
+    study: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="File of the study.")],
+    reason: Annotated[
+        str,
+        typer.Option(
+            "--reason",
+            metavar="TEXT",
+            help="Reason, sent to everyone who asks to run the study here. Write no values of patients.",
+        ),
+    ],
+    folder: Folder = Path(),
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Reject without confirmation; required without a terminal.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Reject a study, with a reason for those who ask to run it.
+
+    An approval of the same study ends, and so do its current runs. A later approval replaces the rejection.
+    """
+    from multicentre.deployment import approvals
+    from multicentre.deployment.decisions import WHO_READS_IT, check_reason
+    from multicentre.deployment.proposals import recognise
+    from multicentre.deployment.site_folder import read_site
+    from multicentre.deployment.site_service import card_of
+
+    site, proposal, reason = read_site(folder), recognise(str(study)), check_reason(reason)
+    notify(f"{proposal.kind} {proposal.name}\n  fingerprint {proposal.fingerprint}\n  reason      {reason}")
+    notify(WHO_READS_IT)
+    if not yes:
+        _ask("reject")
+    _show_approvals(approvals.reject(site.approved, proposal, card_of(site), reason), as_json)
 
 
 @app.command()
@@ -208,16 +249,17 @@ def show_log(
     return None
 
 
-def _ask() -> None:
+def _ask(action: Literal["approve", "reject"]) -> None:
     from multicentre.errors import ConfigurationError
 
+    noun, participle, condition = _WORDS[action]
     if not _has_terminal():
         raise ConfigurationError(
-            "approval must be confirmed at a terminal; nothing was approved",
-            where="site approve",
-            hint="Read the items above; if all of them may run here, add --yes.",
+            f"{noun} must be confirmed at a terminal; nothing was {participle}",
+            where=f"site {action}",
+            hint=f"Read the items above; if {condition}, add --yes.",
         )
-    if not typer.confirm("Approve?", err=True):
+    if not typer.confirm(f"{action.capitalize()}?", err=True):
         raise typer.Exit(1)
 
 
@@ -261,6 +303,8 @@ def _show_approvals(approvals: Approvals, as_json: bool) -> None:
             for name, one in approvals.studies.items()
         },
         "analysts": dict(approvals.analysts),
+        "rejections": [asdict(one) for one in approvals.rejections],
+        "decisions": [asdict(one) for one in approvals.decisions],
     }
     if as_json:
         return show_json(content)
@@ -273,6 +317,9 @@ def _show_approvals(approvals: Approvals, as_json: bool) -> None:
         show(f"study {name}  {one.sha256}  terms {one.terms}")
         for fingerprint in one.analysts:
             show(f"  for analyst  {approvals.analysts.get(fingerprint, 'not approved any more')}  {fingerprint}")
+    for rejection in approvals.rejections:
+        show(f"rejected {rejection.study}  {rejection.sha256}  terms {rejection.terms}")
+        show(f"  {rejection.time}  {rejection.reason}")
     for fingerprint, name in approvals.analysts.items():
         show(f"analyst {name}  {fingerprint}")
     return None

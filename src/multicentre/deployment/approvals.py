@@ -1,5 +1,7 @@
 """Approvals of a site's steward: bundles, release keys, the roster, studies and analysts, each pinned by hash.
 
+A study can also be rejected, with a reason for those who ask to run it. Every decision about a study is recorded.
+
 An approved file is first copied under its hash. Then the list of approvals is replaced atomically: a crash leaves the
 old list or the new one. The coordinator cannot approve anything, and a file that changes later is a different file.
 """
@@ -11,7 +13,6 @@ import json
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.core.storage import check_owner_writes_alone, held, read_regular, write_atomically
+from multicentre.deployment.decisions import Decision, check_reason, current_time, rejections_among
 from multicentre.deployment.proposals import Proposal
 from multicentre.deployment.site_cards import SiteCard
-from multicentre.deployment.site_register import Roster
+from multicentre.deployment.site_register import Roster, check_named
 from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.studies.study import Study, digest_of
 from multicentre.studies.study_file import study_from_mapping
 
 LIST = "approvals.json"
-_FORMAT = 1  # of the list; raised when its keys change
+_FORMAT = 2  # of the list; raised when its keys change
+_READABLE = (1, _FORMAT)  # lists of format 1 have no decisions
 # Read and write for the owner, nothing for others: a proposal or an approval must not be changed by others.
 _OWNER_ONLY = 0o600
 _LOCK_WAIT_S = 10.0  # another command holds the lock for milliseconds
@@ -79,6 +82,8 @@ class Approvals:
     signed_only : bool
         True if runs need the signature of an approved analyst: since the first approval of an analyst, also after all
         of these are revoked.
+    decisions : tuple of Decision
+        All decisions about studies, in order.
     """
 
     folder: Path
@@ -88,6 +93,16 @@ class Approvals:
     studies: Mapping[str, ApprovedStudy] = field(default_factory=dict)
     analysts: Mapping[str, str] = field(default_factory=dict)
     signed_only: bool = False
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def rejections(self) -> list[Decision]:
+        """Rejections in force."""
+        return rejections_among(self.decisions)
+
+    def rejection_of(self, study: str, terms: str) -> Decision | None:
+        """Return the rejection of a study with these terms; None if they are not rejected."""
+        return next((one for one in self.rejections if (one.study, one.terms) == (study, terms)), None)
 
     def objection_to(self, study: str, fingerprint: str | None) -> str:
         """Return the objection to a run of a study by an analyst; empty without one.
@@ -192,17 +207,56 @@ def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Colle
     """
     if proposal.kind == "roster":
         check_named(proposal.roster(), card)
-    if proposal.kind == "study" and card.name not in proposal.study().sites:
-        raise ConfigurationError(
-            f"the study must name this site, {card.name!r}; got others",
-            where=proposal.name,
-            hint=f"It names {', '.join(proposal.study().sites)}; ask its analyst.",
-        )
+    if proposal.kind == "study":
+        _check_names(proposal, card)
     if proposal.kind in ("roster", "study"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{proposal.fingerprint}.toml"
         write_atomically(path, proposal.content, mode=_OWNER_ONLY)
     return _replace_approvals(folder, lambda approvals: _with(approvals, proposal, analysts))
+
+
+def reject(folder: Path, proposal: Proposal, card: SiteCard, reason: str) -> Approvals:
+    """Reject a study and return all approvals.
+
+    An approval of the same terms ends; one of other terms under the same name stays. A later approval replaces the
+    rejection.
+
+    Parameters
+    ----------
+    folder : Path
+        The site's folder of approvals.
+    proposal : Proposal
+    card : SiteCard
+        Card of this site.
+    reason : str
+        One line of text, sent to everyone who asks this site to run the study.
+
+    Raises
+    ------
+    ConfigurationError
+        The proposal is not a study, the study does not name this site, or the reason cannot be used.
+    """
+    reason = check_reason(reason)
+    if proposal.kind != "study":
+        raise ConfigurationError(
+            f"only a study can be rejected; got a proposal of another kind ({proposal.kind})",
+            where="site reject",
+            hint="Other proposals have no effect without an approval.",
+        )
+    _check_names(proposal, card)
+    terms = digest_of(proposal.study())
+    decision = Decision(proposal.name, "rejected", proposal.fingerprint, terms, current_time(), reason)
+
+    def rejected(approvals: Approvals) -> Approvals:
+        studies = {
+            name: study
+            for name, study in approvals.studies.items()
+            if (name, study.terms) != (decision.study, decision.terms)
+        }
+        return replace(approvals, studies=studies, decisions=(*approvals.decisions, decision))
+
+    return _replace_approvals(folder, rejected)
 
 
 def revoke(folder: Path, name: str) -> Approvals:
@@ -232,7 +286,12 @@ def revoke(folder: Path, name: str) -> Approvals:
                 hint="Name a bundle's SHA-256, the fingerprint of a release key or an analyst, a study, or the word "
                 "roster.",
             )
-        return replace(approvals, **remaining)
+        revoked = [
+            Decision(key, "revoked", one.sha256, one.terms, current_time())
+            for key, one in approvals.studies.items()
+            if key == name
+        ]
+        return replace(approvals, **remaining, decisions=(*approvals.decisions, *revoked))
 
     return _replace_approvals(folder, without)
 
@@ -251,13 +310,14 @@ def read_approvals(folder: Path) -> Approvals:
     try:
         check_owner_writes_alone(path, "list of approvals")
         content = json.loads(read_regular(path, "list of approvals"))
-        if content.pop("format") != _FORMAT:
+        if content.pop("format") not in _READABLE:
             raise ValueError
+        decisions = tuple(Decision(**one) for one in content.pop("decisions", ()))
         studies = {
             name: ApprovedStudy(**{**fields, "analysts": tuple(fields.get("analysts", ()))})
             for name, fields in content.pop("studies").items()
         }
-        return Approvals(folder, studies=studies, **content)
+        return Approvals(folder, studies=studies, decisions=decisions, **content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise IntegrityError(
             "the list of approvals cannot be read",
@@ -297,31 +357,18 @@ class WatchedApprovals:
         return self._approvals
 
 
-def check_named(roster: Roster, card: SiteCard) -> None:
-    """Check that a roster names a site with its current keys.
-
-    Raises
-    ------
-    ConfigurationError
-        The roster lacks the site or names other keys.
-    """
-    if card.name not in roster.names:
+def _check_names(proposal: Proposal, card: SiteCard) -> None:
+    """Check that a study names this site."""
+    if card.name not in proposal.study().sites:
         raise ConfigurationError(
-            f"the roster must name this site, {card.name!r}; got others",
-            where="roster",
-            hint="Send the coordinator this site's card, and ask for a new roster.",
-        )
-    roster_keys = (roster.identities[card.name].hex(), roster.public_keys[card.name])
-    if roster_keys != (card.identity, card.public_key):
-        raise ConfigurationError(
-            f"the roster must name {card.name} with the keys of this site; got other keys",
-            where="roster",
-            hint="Somebody else may have registered under this name. Compare fingerprints with the coordinator.",
+            f"the study must name this site, {card.name!r}; got others",
+            where=proposal.name,
+            hint=f"It names {', '.join(proposal.study().sites)}; ask its analyst.",
         )
 
 
 def _with(approvals: Approvals, proposal: Proposal, analysts: Collection[str]) -> Approvals:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    now = current_time()
     if proposal.kind == "app":
         return replace(approvals, apps={**approvals.apps, proposal.fingerprint: now})
     if proposal.kind == "release key":
@@ -334,7 +381,12 @@ def _with(approvals: Approvals, proposal: Proposal, analysts: Collection[str]) -
         return replace(approvals, analysts=_with_analyst(approvals.analysts, proposal), signed_only=True)
     terms = digest_of(proposal.study())
     entry = ApprovedStudy(proposal.fingerprint, terms, str(proposal.folder), now, tuple(sorted(analysts)))
-    return replace(approvals, studies={**approvals.studies, proposal.name: entry})
+    decision = Decision(proposal.name, "approved", proposal.fingerprint, terms, now)
+    return replace(
+        approvals,
+        studies={**approvals.studies, proposal.name: entry},
+        decisions=(*approvals.decisions, decision),
+    )
 
 
 def _with_analyst(approvals: Mapping[str, str], proposal: Proposal) -> dict[str, str]:
@@ -360,6 +412,7 @@ def _replace_approvals(folder: Path, change: Callable[[Approvals], Approvals]) -
             "studies": {name: asdict(study) for name, study in changed.studies.items()},
             "analysts": dict(changed.analysts),
             "signed_only": changed.signed_only,
+            "decisions": [asdict(one) for one in changed.decisions],
         }
         write_atomically(folder / LIST, json.dumps(content, indent=1).encode(), mode=_OWNER_ONLY)
     return changed

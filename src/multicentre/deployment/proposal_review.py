@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from multicentre.deployment.approvals import Approvals
+from multicentre.deployment.decisions import Decision
 from multicentre.deployment.proposals import Proposal
 from multicentre.deployment.site_check import card_at
 from multicentre.deployment.site_folder import Site
 from multicentre.deployment.site_service import study_at_site
 from multicentre.privacy.card import DisclosureCard
+from multicentre.studies.study import digest_of
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Review:
         Disclosure card of a study under the policy of this site.
     sites : tuple of RosterChange
         Sites of a roster.
+    rejection : Decision, optional
+        Rejection of the study in force, which an approval would replace.
     """
 
     proposal: Proposal
@@ -54,6 +58,7 @@ class Review:
     files: Mapping[str, Path]
     card: DisclosureCard | None
     sites: tuple[RosterChange, ...]
+    rejection: Decision | None = None
 
     @property
     def digest(self) -> str:
@@ -66,6 +71,8 @@ class Review:
         if self.card is not None:
             lines += [f"  {self.permitted}", *(f"  reads {key} from {path}" for key, path in self.files.items())]
             lines += ["", str(self.card), ""]
+        if self.rejection is not None:
+            lines.append(f"  {self.rejection.objection} ({self.rejection.time}); an approval replaces this")
         for site in self.sites:
             lines.append("  ".join(["", *filter(None, (site.name, site.fingerprint, site.change))]))
         return "\n".join(lines)
@@ -91,7 +98,9 @@ def review(site: Site, proposal: Proposal, approvals: Approvals, chosen: Mapping
     if proposal.kind == "study":
         study = proposal.study()
         files = study_at_site(site, study).sites[site.name]
-        return Review(proposal, _permitted_analysts(approvals, chosen), files, card_at(site, study), ())
+        rejection = approvals.rejection_of(proposal.name, digest_of(study))
+        permitted = _permitted_analysts(approvals, chosen)
+        return Review(proposal, permitted, files, card_at(site, study), (), rejection)
     changes = _roster_changes(proposal, approvals) if proposal.kind == "roster" else ()
     return Review(proposal, "", {}, None, changes)
 

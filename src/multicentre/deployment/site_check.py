@@ -15,11 +15,11 @@ from typing import Any, Literal
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from multicentre.deployment.approvals import Approvals, check_named, read_approvals
+from multicentre.deployment.approvals import Approvals, read_approvals
 from multicentre.deployment.connectivity import check_connection, read_certificate
 from multicentre.deployment.site_folder import Site
 from multicentre.deployment.site_process import find_modes
-from multicentre.deployment.site_register import Roster
+from multicentre.deployment.site_register import Roster, check_named
 from multicentre.deployment.site_service import card_of, read_data, study_at_site
 from multicentre.deployment.study_permissions import StudyGuard, StudyPermissions, permissions_of
 from multicentre.errors import (
@@ -209,6 +209,8 @@ def _count_approvals(approvals: Approvals) -> str | Finding:
         f"{len(approvals.apps)} bundles, {len(approvals.release_keys)} release keys, {len(approvals.studies)} studies, "
         f"{len(approvals.analysts)} analysts"
     )
+    if rejections := approvals.rejections:
+        detail += f"; rejected: {', '.join(one.study for one in rejections)}"
     if approvals.studies and not approvals.analysts:
         note = (
             "no run can be signed"

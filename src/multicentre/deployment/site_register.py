@@ -271,6 +271,29 @@ class SiteRegister:
         return type(self)(tuple(new if one is entry else one for one in self.entries))
 
 
+def check_named(roster: Roster, card: SiteCard) -> None:
+    """Check that a roster names a site with its current keys.
+
+    Raises
+    ------
+    ConfigurationError
+        The roster lacks the site or names other keys.
+    """
+    if card.name not in roster.names:
+        raise ConfigurationError(
+            f"the roster must name this site, {card.name!r}; got others",
+            where="roster",
+            hint="Send the coordinator this site's card, and ask for a new roster.",
+        )
+    roster_keys = (roster.identities[card.name].hex(), roster.public_keys[card.name])
+    if roster_keys != (card.identity, card.public_key):
+        raise ConfigurationError(
+            f"the roster must name {card.name} with the keys of this site; got other keys",
+            where="roster",
+            hint="Somebody else may have registered under this name. Compare fingerprints with the coordinator.",
+        )
+
+
 def _entry(content: dict[str, Any], where: str) -> RegisterEntry:
     keys = ("name", "public_key", "identity", "fingerprint")
     card = SiteCard.from_mapping({key: content[key] for key in keys}, where)

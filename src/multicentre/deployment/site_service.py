@@ -16,13 +16,13 @@ from multicentre.core.steps import SitePart
 from multicentre.core.storage import Store
 from multicentre.data import EventTensor, MultiViewData, SurvivalAndTable, SurvivalData, TableData
 from multicentre.data.kinds import PatientData
-from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals, check_named
+from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals
 from multicentre.deployment.certificates import read_public_key
 from multicentre.deployment.private_files import FileSnapshot
 from multicentre.deployment.signed_runs import OpenedRuns
 from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_folder import Site, read_again
-from multicentre.deployment.site_register import Roster
+from multicentre.deployment.site_register import Roster, check_named
 from multicentre.deployment.study_permissions import StudyGuard, StudyPermissions, permissions_of
 from multicentre.engines.remote.opening import Opening, check_request
 from multicentre.errors import (
@@ -44,6 +44,7 @@ from multicentre.studies.site_data import reader_of
 from multicentre.studies.study import Study
 
 _APPROVE = "The site's steward approves studies: multicentre site approve STUDY.toml."
+_REJECTED = "Write to the steward. A study with other terms needs a new decision, and an approval replaces a rejection."
 _APPROVE_ANALYST = (
     "The site's steward compares the fingerprint with the analyst and approves her: multicentre site approve "
     "NAME.analyst.toml; for one study: multicentre site approve STUDY.toml --for NAME.analyst.toml."
@@ -98,8 +99,8 @@ class DeployedSiteService:
         Raises
         ------
         RefusedByPolicy
-            The study is not approved here, its terms differ from the approved ones, a site is not on the pinned roster,
-            or the analyst is not approved or did not sign this opening.
+            The study is rejected or not approved here, its terms differ from the approved ones, a site is not on the
+            pinned roster, or the analyst is not approved or did not sign this opening.
         ConfigurationError, DataError, IntegrityError
             The site's data or keys cannot be used. Only the site's log names the files.
         """
@@ -144,9 +145,11 @@ class DeployedSiteService:
         ConfigurationError
             The study needs no part of this name, or is not open here.
         RefusedByPolicy
-            The steward revoked the approval since the run was opened, or pinned another roster while sums are masked.
+            The steward revoked the approval or rejected the study since the run was opened, or pinned another roster
+            while sums are masked.
         """
         open_study, approvals = self._of(study), self._approvals.now()
+        _check_not_rejected(approvals, study, open_study.approved.terms)
         if study not in approvals.studies:
             raise RefusedByPolicy(
                 "the study must be approved here; its approval was revoked", where=study, hint=_APPROVE
@@ -185,6 +188,7 @@ class DeployedSiteService:
         return open_study
 
     def _open_study(self, opening: Opening, approvals: Approvals) -> OpenStudy:
+        _check_not_rejected(approvals, opening.study, opening.terms)
         approved = approvals.studies.get(opening.study)
         if approved is None:
             raise RefusedByPolicy("the study must be approved here; it is not", where=opening.study, hint=_APPROVE)
@@ -289,6 +293,12 @@ class DeployedSiteService:
                 hint=f"The steward of {self.site.name} approves the new roster: multicentre site approve roster.toml.",
             )
         return roster.identities
+
+
+def _check_not_rejected(approvals: Approvals, study: str, terms: str) -> None:
+    """Raise RefusedByPolicy with the steward's reason if these terms are rejected."""
+    if rejection := approvals.rejection_of(study, terms):
+        raise RefusedByPolicy(rejection.objection, where=study, hint=_REJECTED)
 
 
 def _requester(opening: Opening, approvals: Approvals) -> Requester:

@@ -13,7 +13,9 @@ from starlette.responses import Response
 
 from multicentre.deployment.approvals import Approvals, ApprovedStudy, read_approvals
 from multicentre.deployment.approvals import approve as approve_proposal
+from multicentre.deployment.approvals import reject as reject_study
 from multicentre.deployment.approvals import revoke as revoke_approval
+from multicentre.deployment.decisions import MOST_CHARACTERS, WHO_READS_IT, check_reason
 from multicentre.deployment.proposal_review import Review, review
 from multicentre.deployment.proposals import Proposal
 from multicentre.deployment.proposed_files import (
@@ -32,6 +34,11 @@ from multicentre.serve.forms import Form
 from multicentre.serve.rendering import Cell, Menu, Renderer, Table
 from multicentre.serve.views import budgets_of, card_table, cell_link, choose, ledger_page, letter_table
 
+_CHANGED = (
+    "Nothing was approved or rejected: the proposal, your policy or your approvals have changed since the page was "
+    "displayed. Read this page, which shows the present state."
+)
+_UNCONFIRMED = "Nothing was approved: tick the box of the confirmation first."
 _REVOCABLE = ("apps", "release_keys", "studies", "analysts")
 
 
@@ -69,6 +76,7 @@ class StewardPages:
         self.forms = {
             "/upload": self.upload,
             "/approve": self.approve,
+            "/reject": self.reject,
             "/remove": self.remove,
             "/revoke": self.revoke,
         }
@@ -96,7 +104,7 @@ class StewardPages:
         )
 
     def studies(self, request: Request) -> Response:
-        """List proposals and approved studies, with a form for a new file."""
+        """List proposals, approved and rejected studies, with a form for a new file."""
         site = self.site
         current = read_approvals(site.approved)
         waiting: list[list[Cell]] = [
@@ -113,6 +121,7 @@ class StewardPages:
             [cell_link(name, "study", name=name), one.time, _analysts(one, current)]
             for name, one in current.studies.items()
         ]
+        rejected = [[one.study, one.time, one.reason, one.sha256] for one in current.rejections]
         return self.renderer.page(
             request,
             "steward_studies",
@@ -120,6 +129,9 @@ class StewardPages:
             waiting=Table("Waiting for a decision", ["proposal", "file", "fingerprint"], waiting, "Nothing waits."),
             approved=Table(
                 "Approved studies", ["study", "approved", "may be run by"], approved, "No study is approved."
+            ),
+            rejected=Table(
+                "Rejected studies", ["study", "rejected", "reason", "SHA-256"], rejected, "No study is rejected."
             ),
         )
 
@@ -163,17 +175,37 @@ class StewardPages:
         site, sha256, fingerprints = self.site, form.text("sha256"), form.values.get("analyst", ())
         chosen_review, chosen = self._review(site, sha256, fingerprints)
         if not hmac.compare_digest(form.text("reviewed"), chosen_review.digest):
-            return self._review_page(request, site, sha256, fingerprints, status=409, has_changed=True)
+            return self._review_page(request, site, sha256, fingerprints, status=409, alert=_CHANGED)
         if form.values.get("confirmed") != ["yes"]:
-            return self._review_page(request, site, sha256, fingerprints, status=400, lacks_confirmation=True)
+            return self._review_page(request, site, sha256, fingerprints, status=400, alert=_UNCONFIRMED)
         approve_proposal(site.approved, chosen_review.proposal, card_of(site), analysts=chosen)
         remove_proposed(site, sha256)
         if chosen_review.proposal.kind == "study":
             return self.renderer.redirect("study", name=chosen_review.proposal.name)
         return self.renderer.redirect("approvals")
 
+    def reject(self, request: Request, form: Form) -> Response:
+        """Reject the study that the page displayed; if it has changed since, display it again."""
+        site, sha256, fingerprints = self.site, form.text("sha256"), form.values.get("analyst", ())
+        reason = " ".join(form.text("reason").split("\r\n"))  # the line breaks of a text area
+        chosen_review, _ = self._review(site, sha256, fingerprints)
+        if not hmac.compare_digest(form.text("reviewed"), chosen_review.digest):
+            return self._review_page(
+                request, site, sha256, fingerprints, status=409, alert=_CHANGED, reason=reason[:MOST_CHARACTERS]
+            )
+        try:
+            check_reason(reason)
+        except ConfigurationError as error:
+            alert = f"Nothing was rejected: {error.what}."
+            return self._review_page(
+                request, site, sha256, fingerprints, status=400, alert=alert, reason=reason[:MOST_CHARACTERS]
+            )
+        reject_study(site.approved, chosen_review.proposal, card_of(site), reason)
+        remove_proposed(site, sha256)
+        return self.renderer.redirect("studies")
+
     def remove(self, request: Request, form: Form) -> Response:
-        """Remove a proposal without approving it."""
+        """Remove a proposal without a decision."""
         remove_proposed(self.site, form.text("sha256"))
         return self.renderer.redirect("studies")
 
@@ -182,6 +214,9 @@ class StewardPages:
         site = self.site
         current = read_approvals(site.approved)
         roster = current.roster()
+        decisions = [
+            [one.time, one.study, one.decision, one.reason or "-", one.sha256] for one in reversed(current.decisions)
+        ]
         cards = [] if roster is None else [[card.name, card.fingerprint] for card in roster.cards]
         tables = [
             Table(
@@ -191,6 +226,12 @@ class StewardPages:
             Table("Bundles", ["SHA-256", "approved", ""], _rows(current.apps), "None."),
             Table("Release keys", ["fingerprint", "key", ""], _rows(current.release_keys), "None."),
             Table(f"Pinned roster {current.roster_sha256}".rstrip(), ["site", "fingerprint"], cards, "None."),
+            Table(
+                "Decisions about studies, newest first",
+                ["time", "study", "decision", "reason", "SHA-256"],
+                decisions,
+                "None.",
+            ),
         ]
         return self.renderer.page(request, "steward_approvals", tables=tables, current=current)
 
@@ -260,8 +301,8 @@ class StewardPages:
         fingerprints: Sequence[str],
         *,
         status: int = 200,
-        has_changed: bool = False,
-        lacks_confirmation: bool = False,
+        alert: str = "",
+        reason: str = "",
     ) -> Response:
         chosen_review, chosen = self._review(site, sha256, fingerprints)
         card = chosen_review.card
@@ -279,8 +320,10 @@ class StewardPages:
             card_table=None if card is None else card_table(card),
             letters=None if card is None else letter_table(card),
             sites=Table("Sites of the roster", ["site", "fingerprint", "change"], sites),
-            has_changed=has_changed,
-            lacks_confirmation=lacks_confirmation,
+            alert=alert,
+            reason=reason,
+            longest_reason=MOST_CHARACTERS,
+            readers=WHO_READS_IT,
         )
 
 

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli.site import app
+from multicentre.deployment.proposals import recognise
 from multicentre.deployment.site_cards import read_card
 from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_register import Roster
@@ -68,6 +69,26 @@ def test_approve_without_a_terminal_needs_a_yes(folder, tmp_path):
     assert "Disclosure card of toy" in result.stderr
     assert "add --yes" in result.stderr
     assert not (folder / "approved").exists()
+
+
+def test_reject_shows_study_reason_and_readers_and_lists_it(folder, tmp_path):
+    study, reason = write_study(tmp_path), "The outcome is not collected here."
+    call("approve", study, "--folder", folder, "--yes")
+    refused = call("reject", study, "--reason", reason, "--folder", folder)
+    assert refused.exit_code == 3
+    assert "nothing was rejected" in refused.stderr
+    result = call("reject", study, "--reason", reason, "--folder", folder, "--yes")
+    assert result.exit_code == 0
+    assert f"reason      {reason}" in result.stderr
+    assert "Write no values and no counts of patients" in result.stderr
+    assert "study Ward 7" not in result.stdout
+    assert f"rejected Ward 7  {recognise(str(study)).fingerprint}" in result.stdout
+    assert "rejected: Ward 7" in call("check", "--folder", folder, "--offline").stdout
+    after = call("approve", study, "--folder", folder, "--yes", "--json")
+    assert f"the site's steward rejected the study: {reason[:-1]}" in after.stderr
+    told = json.loads(after.stdout)
+    assert told["rejections"] == []
+    assert [one["decision"] for one in told["decisions"]] == ["approved", "rejected", "approved"]
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 1)])

@@ -9,8 +9,9 @@ import pytest
 import multicentre as mc
 from multicentre.core.summation import PlainSummation
 from multicentre.deployment import site_service
-from multicentre.deployment.approvals import revoke
+from multicentre.deployment.approvals import reject, revoke
 from multicentre.deployment.new_site_folder import make_site
+from multicentre.deployment.proposals import recognise
 from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_register import Roster
@@ -184,6 +185,51 @@ def test_an_approval_that_is_taken_back_ends_a_run_under_way(hospitals):
         revoke(read_site(hospitals.root / "oslo").approved, "Ward 7")
         with pytest.raises(RefusedByPolicy, match="was revoked"):
             FedViewMeans(n_rounds=1).fit(federation)
+
+
+REASON = "The outcome is not collected here."
+
+
+def reject_at(hospitals, name):
+    site = read_site(hospitals.root / name)
+    reject(site.approved, recognise(str(hospitals.study_path)), card_of(site), REASON)
+
+
+def test_a_rejected_study_is_refused_with_the_reason_until_it_is_approved(hospitals):
+    reject_at(hospitals, "oslo")
+    with pytest.raises(RefusedByPolicy) as refusal:
+        hospitals.federation()
+    assert str(refusal.value).startswith(f"oslo, Ward 7: the site's steward rejected the study: {REASON} Write to")
+    approve_at(hospitals.root / "oslo", hospitals.study_path)
+    with hospitals.federation() as federation:
+        assert FedViewMeans(n_rounds=1).fit(federation).session.sites == ("lyon", "oslo", "porto")
+
+
+def test_a_rejection_ends_a_run_under_way(hospitals):
+    with hospitals.federation() as federation:
+        FedViewMeans(n_rounds=1).fit(federation)
+        reject_at(hospitals, "oslo")
+        with pytest.raises(RefusedByPolicy, match=f"rejected the study: {REASON}"):
+            FedViewMeans(n_rounds=1).fit(federation)
+
+
+def test_the_reason_is_for_the_rejected_terms_only(hospitals):
+    reject_at(hospitals, "oslo")
+    with pytest.raises(RefusedByPolicy, match="must be approved here") as refusal:
+        hospitals.federation(agreed="another")
+    assert REASON not in str(refusal.value.refusals)
+
+
+def test_a_site_that_rejected_the_study_is_left_out_with_its_reason(tmp_path):
+    terms = '\n[run]\nrefusing_sites = "leave_out"\n'
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, STUDY + terms))
+    reject_at(hospitals, "porto")
+    accept_sums_of_two(hospitals)
+    with pytest.warns(LeftOutWarning, match=f"porto: Ward 7: the site's steward rejected the study: {REASON[:-1]}"):
+        federation = hospitals.federation(refusing_sites="leave_out")
+    with federation:
+        fitted = FedViewMeans(n_rounds=1).fit(federation)
+    assert fitted.session.sites == ("lyon", "oslo")
 
 
 @pytest.mark.parametrize(

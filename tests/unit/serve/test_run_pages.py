@@ -17,7 +17,7 @@ from multicentre.serve.run_lists import list_runs
 from multicentre.studies import read_study, run_study
 from multicentre.studies.file_card import card_of_file
 from multicentre.studies.run_events import EVENTS
-from support.asgi_client import Client
+from support.steward_pages import client_of
 from support.studies_toy import STUDY, TOY, Interrupts, write_study
 
 TERMS = "\n[run]\ncompare = false\n"
@@ -26,13 +26,6 @@ TERMS = "\n[run]\ncompare = false\n"
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch):
     monkeypatch.setitem(METHODS, "toy", TOY)
-
-
-def client_of(folder):
-    access = Access(8123)
-    client = Client(make_application(folder, access), access)
-    assert client.enter().status == 303
-    return client
 
 
 @pytest.fixture

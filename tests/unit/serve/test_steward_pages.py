@@ -1,5 +1,6 @@
 """A steward reads and approves in the browser what the commands show and approve."""
 
+import dataclasses
 import html
 import json
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from multicentre.deployment import proposals
-from multicentre.deployment.approvals import approve, read_approvals
+from multicentre.deployment.approvals import approve, read_approvals, reject
 from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.proposal_review import review
 from multicentre.deployment.proposals import recognise
@@ -21,9 +22,8 @@ from multicentre.estimator.registry import METHODS
 from multicentre.privacy.accountant import Spent
 from multicentre.privacy.budget import Account
 from multicentre.privacy.ledger import Ledger
-from multicentre.serve.application import make_application
-from multicentre.serve.door import Access
-from support.asgi_client import Client, hidden_fields
+from support.asgi_client import hidden_fields
+from support.steward_pages import client_of, make_lyon
 from support.studies_toy import TOY, write_study
 
 CONFIRMED = ("confirmed", "yes")
@@ -36,8 +36,7 @@ def _toy(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    make_site("lyon", tmp_path / "lyon", "127.0.0.1:1")
-    return tmp_path / "lyon"
+    return make_lyon(tmp_path)
 
 
 @pytest.fixture
@@ -47,10 +46,7 @@ def study(tmp_path):
 
 @pytest.fixture
 def client(folder):
-    access = Access(8123)
-    client = Client(make_application(folder, access), access)
-    assert client.enter().status == 303
-    return client
+    return client_of(folder)
 
 
 def set_policy(folder, line, before="[policy]\n"):
@@ -177,6 +173,69 @@ def test_proposal_is_removed_without_an_approval(client, folder, study):
     page = client.upload(study.read_bytes())
     client.post("remove", hidden_fields(page.text, "remove"))
     assert read_proposed(read_site(folder)) == []
+    assert not (folder / "approved").exists()
+
+
+REASON = "The outcome is not collected here."
+
+
+def reject_by_page(client, page, reason):
+    return client.post("reject", [*hidden_fields(page.text, "reject"), ("reason", reason)])
+
+
+def test_study_is_rejected_with_a_reason_and_approved_later(client, folder, study):
+    page = client.upload(study.read_bytes())
+    after = reject_by_page(client, page, REASON)
+    assert after.status == 200
+    assert f"Ward 7 {read_approvals(folder / 'approved').rejections[0].time} {REASON}" in after.words
+    assert read_proposed(read_site(folder)) == []
+    by_page = read_approvals(folder / "approved").decisions[0]
+    command = reject(folder / "other", recognise(str(study)), card_of(read_site(folder)), REASON).decisions[0]
+    assert dataclasses.replace(by_page, time=command.time) == command
+    again = client.upload(study.read_bytes())
+    assert f"You rejected this study on {by_page.time}: {REASON} An approval replaces the rejection." in again.words
+    client.post("approve", [*hidden_fields(again.text, "approve"), CONFIRMED])
+    assert read_approvals(folder / "approved").rejections == []
+    assert "No study is rejected" in client.get("studies").words
+    assert f"Ward 7 rejected {REASON}" in client.get("approvals").words
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"), [("", "1 to 300 characters"), ("x" * 301, "got 301"), ("a\tb", "control characters")]
+)
+def test_a_reason_that_cannot_be_used_is_shown_again(client, folder, study, reason, words):
+    after = reject_by_page(client, client.upload(study.read_bytes()), reason)
+    assert after.status == 400
+    assert "Nothing was rejected: reason must" in after.words
+    assert words in after.words
+    assert f">{reason[:300]}</textarea>" in after.text
+    assert not (folder / "approved").exists()
+    assert reject_by_page(client, after, "first line\r\nsecond line").status == 200
+    assert read_approvals(folder / "approved").rejections[0].reason == "first line second line"
+
+
+@pytest.mark.parametrize("change", ["policy", "file", "decision"])
+def test_nothing_is_rejected_if_what_was_displayed_has_changed(client, folder, study, change):
+    page = client.upload(study.read_bytes())
+    if change == "policy":
+        set_policy(folder, "min_patients_in_total = 77 ", "min_patients_in_total = 0 ")
+    elif change == "file":
+        (stored,) = (folder / FOLDER).iterdir()
+        stored.write_bytes(study.read_bytes().replace(b"n_rounds = 6", b"n_rounds = 600"))
+    else:
+        reject(folder / "approved", recognise(str(study)), card_of(read_site(folder)), "First reason")
+    after = reject_by_page(client, page, REASON)
+    assert after.status in (400, 409)
+    assert "changed" in after.words
+    assert REASON not in [one.reason for one in read_approvals(folder / "approved").rejections]
+    assert after.status == 400 or REASON in after.words, "the reason need not be written again"
+
+
+def test_only_a_study_can_be_rejected_on_a_page(client, folder):
+    page = client.upload(f'app = "a/b@1"\nsha256 = "{"ab" * 32}"\n'.encode())
+    assert "Reject" not in page.words
+    fields = [*hidden_fields(page.text, "approve"), ("reason", REASON)]
+    assert client.post("reject", fields).status == 400
     assert not (folder / "approved").exists()
 
 
