@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
-from multicentre.errors import ConfigurationError, SeparationWarning
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.regression import messages, rounds
+from multicentre.regression.coefficients import Scales, to_units, warn_of_rounds
 from multicentre.regression.count_rounds import fit_with_null
 from multicentre.regression.formula import HasFormula
 from multicentre.regression.linear_model import LinearModel
@@ -35,7 +34,7 @@ from multicentre.regression.maths import (
 from multicentre.regression.overdispersion import HasOverdispersion
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.private.results import BOUNDS, BOUNDS_BY_COLUMN, PRIVATE_STEPS, Bounds, HasPrivacy
-from multicentre.regression.results import Scales, default_link, to_units
+from multicentre.regression.results import default_link
 from multicentre.regression.rounding import needs_null_fit, rounding_of, score_of
 from multicentre.regression.rounds import Agreed, Fit, Plan
 from multicentre.regression.site import RegressionSite
@@ -328,7 +327,7 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
         self.cut_share_, self.noise_errors_ = np.nan, np.zeros_like(self.standard_errors_)
         self.tests_ = self._tests(agreed, without)
         self._add_count_tests(agreed, counts)
-        self._warn_of_fit(fit, agreed)
+        warn_of_rounds(("intercept", *agreed.covariates), fit.diverging, fit.converged, self.max_iter)
 
     def _plan(self, session: Session, agreed: Agreed) -> Plan:
         masked = session.protection == "masked"
@@ -433,24 +432,6 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
                 score = score_of(without, self._family, agreed.totals.weight)
             tests["score"] = chi_square_test(score, d)
         return tests
-
-    def _warn_of_fit(self, fit: Fit, agreed: Agreed) -> None:
-        if fit.diverging.any():
-            names = [("intercept", *agreed.covariates)[place] for place in np.flatnonzero(fit.diverging).tolist()]
-            warnings.warn(
-                f"{', '.join(names[:6])}: the likelihood may rise without bound as the coefficient grows, because "
-                "covariates separate the outcomes. The fit has no standard errors. A penalty (alpha=1.0) keeps "
-                "coefficients finite.",
-                SeparationWarning,
-                stacklevel=4,
-            )
-        elif not fit.converged:
-            warnings.warn(
-                f"the rounds ended at max_iter={self.max_iter} before the coefficients converged. The fit has no "
-                "standard errors.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
 
     def _at(self) -> messages.At:
         scales = self.scales_

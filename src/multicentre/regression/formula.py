@@ -22,10 +22,10 @@ from multicentre.formula.columns import Table, build_columns, check_values
 from multicentre.formula.design import Design
 from multicentre.formula.grammar import Formula, parse_formula
 from multicentre.regression import messages
+from multicentre.regression.coefficients import INTERCEPT
 from multicentre.regression.effects import requested_effects
-from multicentre.regression.maths import p_values, quantile
 from multicentre.regression.patients import RegressionMissing
-from multicentre.regression.results import INTERCEPT, RegressionResults
+from multicentre.regression.results import RegressionResults
 from multicentre.regression.rounds import Agreed
 from multicentre.regression.site import RegressionSite
 from multicentre.regression.site_effects import SiteEffects
@@ -187,15 +187,8 @@ class HasFormula(RegressionResults):
         scale = self.scales_.scale
         derivatives = np.linalg.solve(self._to_units().T, sums.derivatives.T / sums.weight).T
         jacobian = np.asarray(scale * derivatives, dtype=np.float64)
-        return self._effects_frame(scale * sums.effects / sums.weight, jacobian, [*columns, *levels])
-
-    def _effects_frame(self, effects: Floats, jacobian: Floats, names: list[str]) -> pd.DataFrame:
-        import pandas as pd
-
         errors = np.sqrt(np.einsum("ij,jk,ik->i", jacobian, self.covariance_, jacobian))
-        half = quantile(self.confidence_level, self._freedom) * errors
-        table = {"effect": effects, "standard_error": errors, "lower": effects - half, "upper": effects + half}
-        return pd.DataFrame(table, index=names).assign(p_value=p_values(effects / errors, self._freedom))
+        return self._effects_frame(scale * sums.effects / sums.weight, errors, [*columns, *levels])
 
     def by_site(self) -> SiteEstimates:
         """Fit each site alone; see :meth:`RegressionResults.by_site`.

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.core.messages import Message, array, number
 from multicentre.core.steps import A, P, R, Step
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, QuorumLost
 from multicentre.estimator.base import FederatedEstimator, Metric
-from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.parameters import OneOf, check_parameters
-from multicentre.estimator.presentation import effect_text, frame_of_tests
-from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
+from multicentre.estimator.presentation import frame_of_tests
+from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
 from multicentre.regression import messages
-from multicentre.regression.linear_model import HasLinearModel, LinearModel
+from multicentre.regression.coefficients import (
+    INTERCEPT,
+    MOST_ROWS,
+    RATIOS,
+    SAVED_NUMBER,
+    SAVED_TESTS,
+    HasCoefficients,
+    number_or_none,
+)
 from multicentre.regression.maths import (
     DISPERSED,
     LINKS,
     Family,
     Link,
-    TestResult,
     p_values,
     predicted_mean,
     quantile,
@@ -41,27 +46,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-INTERCEPT = "(intercept)"
-# Largest number of rows in the table and the plot of a report.
-MOST_ROWS = 40
-# Names of exponentiated coefficients by link; other links have none.
-RATIOS: Mapping[str, str] = {"logit": "odds_ratio", "cloglog": "hazard_ratio", "log": "ratio"}
 
 
-@dataclass(frozen=True)
-class Scales(Message):
-    """Scales that the sites shared during a fit."""
-
-    spread: Floats = array("standard deviation of every covariate", ("d",))
-    mean: float = number("mean of the outcome")
-    scale: float = number("divisor of the outcome during the fit")
-
-
-def _number_or_none(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
-class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
+class RegressionResults(HasCoefficients, HandlesMissing, FederatedEstimator):
     """Fitted generalised linear model.
 
     Attributes
@@ -119,14 +106,9 @@ class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
         {"covariance_", "standard_errors_", "p_values_", "intervals_", "noise_errors_"}
     )
     saved_attributes: ClassVar[SavedAttributes] = {
-        "model_": saved_message(LinearModel),
-        "scales_": saved_message(Scales),
+        **HasCoefficients.saved_attributes,
         **dict.fromkeys(
             (
-                "covariance_",
-                "standard_errors_",
-                "p_values_",
-                "intervals_",
                 "dispersion_",
                 "overdispersion_",
                 "noise_errors_",
@@ -147,59 +129,17 @@ class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
                 "pearson_dispersion_",
                 "cut_share_",
             ),
-            Saved(
-                lambda value: value if np.isfinite(value) else None, lambda value: np.nan if value is None else value
-            ),
+            SAVED_NUMBER,
         ),
-        "tests_": Saved(
-            lambda tests: {name: asdict(test) for name, test in tests.items()},
-            lambda facts: {name: TestResult(**test) for name, test in facts.items()},
-        ),
+        "tests_": SAVED_TESTS,
     }
-    model_: LinearModel
-    scales_: Scales
-    covariance_: Floats
-    standard_errors_: Floats
-    p_values_: Floats
-    intervals_: Floats
     dispersion_: float
     deviance_: float
     null_deviance_: float
-    log_likelihood_: float
-    aic_: float
     bic_: float
-    tests_: dict[str, TestResult]
     overdispersion_: float
-    n_patients_: int
     residual_freedom_: float
-    converged_: bool
     offset: str | None
-    confidence_level: float
-
-    @property
-    def intercept_(self) -> float:
-        """Intercept."""
-        check_is_fitted(self, "model_")
-        return self.model_.intercept
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return a row for the intercept and each covariate.
-
-        Columns: coefficient, standard error, limits of the interval, exponentiated coefficient with its limits (for
-        links logit, log and cloglog), and p-value.
-        """
-        import pandas as pd
-
-        check_is_fitted(self, "model_")
-        values = self.model_.values
-        lower, upper = self.intervals_.T
-        table = {"coefficient": values, "standard_error": self.standard_errors_, "lower": lower, "upper": upper}
-        if ratio := RATIOS.get(self._link):
-            with np.errstate(over="ignore"):
-                limits = {f"{ratio}_lower": np.exp(lower), f"{ratio}_upper": np.exp(upper)}
-                table |= {ratio: np.exp(values), **limits}
-        table["p_value"] = self.p_values_
-        return pd.DataFrame(table, index=[INTERCEPT, *self.feature_names_in_])
 
     def summary(self) -> pd.DataFrame:
         """Return the table of :meth:`to_frame`; its printed form ends with the size and the fit of the model."""
@@ -214,22 +154,6 @@ class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the coefficients, and the tests of all of them together."""
         return {"coefficients": self.to_frame()} | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
-
-    def answer(self) -> str:
-        """Return the effect of the first covariate, with its interval and p-value."""
-        frame = self.to_frame()
-        effects = frame.drop(index=INTERCEPT) if len(frame) > 1 else frame
-        ratio = RATIOS.get(self._link, "")
-        label, columns = (ratio, [ratio, f"{ratio}_lower", f"{ratio}_upper"]) if ratio else ("", [])
-        estimate, lower, upper = effects.iloc[0][columns or ["coefficient", "lower", "upper"]]
-        row = (str(effects.index[0]), float(estimate), float(lower), float(upper))
-        p_value = float(effects["p_value"].iloc[0])
-        return effect_text(label or "coefficient", row, p_value, self.confidence_level, len(effects) - 1)
-
-    def main_figure(self) -> Figure:
-        """Return the forest plot, per standard deviation of each covariate."""
-        check_is_fitted(self, "model_")
-        return self._forest(f"{100 * self.confidence_level:g} % intervals")
 
     def by_site(self) -> SiteEstimates:
         """Fit each site of the last fit alone, through the same steps.
@@ -322,19 +246,21 @@ class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
         QuorumLost
             A site of the fit no longer answers.
         """
-        import pandas as pd
-
         sums = self._sum_of_fit(RegressionSite.sum_slopes, self._at())
         slope, effects = sums.slope / sums.weight, self.coef_ * (sums.slope / sums.weight)
         curvature = np.linalg.solve(self._to_units().T, sums.curvature / sums.weight)
         jacobian = np.outer(self.coef_, curvature)
         jacobian[:, 1:] += slope * np.eye(len(self.coef_))
         variances = np.einsum("ij,jk,ik->i", jacobian, self.covariance_, jacobian)
-        errors = np.sqrt(variances + self.dispersion_ * np.square(self.coef_ / sums.weight) * sums.intercepts)
+        variances = variances + self.dispersion_ * np.square(self.coef_ / sums.weight) * sums.intercepts
+        return self._effects_frame(effects, np.sqrt(variances), self.feature_names_in_)
+
+    def _effects_frame(self, effects: Floats, errors: Floats, names: Sequence[str]) -> pd.DataFrame:
+        import pandas as pd
+
         half = quantile(self.confidence_level, self._freedom) * errors
         table = {"effect": effects, "standard_error": errors, "lower": effects - half, "upper": effects + half}
-        frame = pd.DataFrame(table, index=list(self.feature_names_in_))
-        return frame.assign(p_value=p_values(effects / errors, self._freedom))
+        return pd.DataFrame(table, index=list(names)).assign(p_value=p_values(effects / errors, self._freedom))
 
     def _sum_of_fit(self, step: Step[P, A, R], request: A) -> R:
         """Return a sum over the sites of the fit.
@@ -355,7 +281,7 @@ class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
         return total
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the table of coefficients, and a forest plot per standard deviation of each covariate.
+        """Return the table of coefficients, and a forest plot per unit of each covariate.
 
         Parameters
         ----------
@@ -364,7 +290,7 @@ class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
         """
         check_is_fitted(self, "model_")
         level = f"{100 * self.confidence_level:g} % intervals"
-        figures: list[Figure] = [self._coefficient_table(level), self._forest(level)]
+        figures: list[Figure] = [self._coefficient_table(level), self.main_figure()]
         return [*figures, self._table_of_tests()] if self.tests_ else figures
 
     def _coefficient_table(self, level: str) -> Table:
@@ -374,7 +300,7 @@ class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
             parts = [ratio, f"{ratio}_lower", f"{ratio}_upper", "p_value", "coefficient", "standard_error"]
         else:
             parts += ["p_value"]
-        cells = [[name, *map(_number_or_none, row)] for name, *row in table[parts].itertuples()]
+        cells = [[name, *map(number_or_none, row)] for name, *row in table[parts].itertuples()]
         names = [part.removeprefix(f"{ratio}_").replace("_", " ") for part in parts]
         caption = f"Per unit of each covariate, with {level}; {self.n_patients_} patients."
         if ratio:
@@ -387,27 +313,14 @@ class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
         rows: list[list[str | float | None]] = [
             [
                 name.replace("_", " "),
-                _number_or_none(test.statistic),
+                number_or_none(test.statistic),
                 test.degrees_of_freedom,
-                _number_or_none(test.p_value),
+                number_or_none(test.p_value),
             ]
             for name, test in self.tests_.items()
         ]
         caption = "Tests of the hypothesis that all coefficients but the intercept are 0."
         return Table("Global tests", caption, "model", ["test", "chi-square", "degrees of freedom", "p-value"], rows)
-
-    def _forest(self, level: str) -> Forest:
-        ends = np.column_stack([self.coef_, self.intervals_[1:]])[:MOST_ROWS]
-        ratio = RATIOS.get(self._link, "")
-        if ratio:
-            with np.errstate(over="ignore"):
-                ends = np.exp(ends)
-        estimates, lower, upper = ([_number_or_none(value) for value in column] for column in ends.T.tolist())
-        rows = self.feature_names_in_[:MOST_ROWS]
-        label = ratio.replace("_", " ") or "coefficient"
-        caption = f"Per unit of each covariate, with {level}."
-        title = f"{label[0].upper()}{label[1:]}s of all sites"
-        return Forest(title, caption, "model", label, rows, estimates, lower, upper, 0, 1.0 if ratio else 0.0)
 
     def assess(
         self,
@@ -453,9 +366,6 @@ class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
     def _outcomes(self, data: TableData) -> Floats:
         return np.asarray(data.y, dtype=np.float64)
 
-    def _to_units(self) -> Floats:
-        return to_units(self.model_.centre, self.scales_.spread, self.scales_.scale)
-
     def _columns_of(self, X: Any) -> Floats:
         """Return the columns of the data, shape (n, number of columns)."""
         check_is_fitted(self, "model_")
@@ -471,16 +381,3 @@ class RegressionResults(HasLinearModel, HandlesMissing, FederatedEstimator):
 def default_link(family: Family) -> Link:
     """Return the default link of a family."""
     return LINKS[family][0]
-
-
-def to_units(centre: Floats, spread: Floats, scale: float) -> Floats:
-    """Return the matrix from coefficients of standardised covariates to coefficients per unit, shape (p, p).
-
-    Examples
-    --------
-    >>> to_units(np.array([60.0]), np.array([10.0]), 1.0).tolist()
-    [[1.0, -6.0], [0.0, 0.1]]
-    """
-    matrix = np.diag(np.concatenate([[1.0], 1.0 / spread]))
-    matrix[0, 1:] = -centre / spread
-    return matrix * scale

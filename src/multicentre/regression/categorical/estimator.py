@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
-from multicentre.errors import SeparationWarning
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.regression.categorical import messages, rounds
 from multicentre.regression.categorical.maths import link_of, score_statistic
@@ -20,6 +17,7 @@ from multicentre.regression.categorical.model import CategoricalModel, to_units
 from multicentre.regression.categorical.results import CategoricalResults
 from multicentre.regression.categorical.rounds import Agreed, Fit
 from multicentre.regression.categorical.site import CategoricalSite
+from multicentre.regression.coefficients import warn_of_rounds
 from multicentre.regression.estimator import MASKED_TOL
 from multicentre.regression.maths import chi_square_test
 from multicentre.regression.patients import RegressionMissing
@@ -57,7 +55,7 @@ class CategoricalRegression(CategoricalResults):
         fit = rounds.fit_model(session, agreed, Plan(float(self.alpha), int(self.max_iter), tol, masked))
         self._set_fit(agreed, fit)
         self._set_tests(session, agreed, fit)
-        self._warn_of_fit(agreed, fit)
+        warn_of_rounds(agreed.names(), fit.diverging, fit.converged, self.max_iter)
 
     def _set_fit(self, agreed: Agreed, fit: Fit) -> None:
         gaps, k = self.missing_values_, len(agreed.classes) - 1
@@ -106,24 +104,6 @@ class CategoricalRegression(CategoricalResults):
             "likelihood_ratio": chi_square_test(gain, n_slopes),
             "score": chi_square_test(score_statistic(link, agreed.moments), n_slopes),
         }
-
-    def _warn_of_fit(self, agreed: Agreed, fit: Fit) -> None:
-        if fit.diverging.any():
-            names = [name for name, moves in zip(agreed.names(), fit.diverging.tolist(), strict=True) if moves]
-            warnings.warn(
-                f"{', '.join(names[:6])}: the likelihood may rise without bound as the coefficient grows, because "
-                "covariates separate the outcomes. The fit has no standard errors. A penalty (alpha=1.0) keeps "
-                "coefficients finite.",
-                SeparationWarning,
-                stacklevel=4,
-            )
-        elif not fit.converged:
-            warnings.warn(
-                f"the rounds ended at max_iter={self.max_iter} before the coefficients converged. The fit has no "
-                "standard errors.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
 
 
 def with_parameters(model: CategoricalModel, parameters: Floats) -> CategoricalModel:

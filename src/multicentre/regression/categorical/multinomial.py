@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.regression.categorical.estimator import CategoricalRegression
 from multicentre.regression.categorical.results import Kind, Name
+from multicentre.regression.coefficients import INTERCEPT
 from multicentre.regression.patients import RegressionMissing
-from multicentre.regression.results import INTERCEPT
 
 Floats = NDArray[np.float64]
 

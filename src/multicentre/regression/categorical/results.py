@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -16,12 +15,12 @@ from multicentre.data.tabledata import TableData
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.presentation import effect_text, frame_of_tests
-from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
+from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
 from multicentre.regression.categorical.maths import SMALLEST
 from multicentre.regression.categorical.model import CategoricalModel
+from multicentre.regression.coefficients import MOST_ROWS, SAVED_TESTS, number_or_none
 from multicentre.regression.maths import TestResult, p_values, quantile
-from multicentre.regression.results import MOST_ROWS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,10 +86,7 @@ class CategoricalResults(HandlesMissing, FederatedEstimator):
             ),
             PLAIN,
         ),
-        "tests_": Saved(
-            lambda tests: {name: asdict(test) for name, test in tests.items()},
-            lambda facts: {name: TestResult(**test) for name, test in facts.items()},
-        ),
+        "tests_": SAVED_TESTS,
     }
     kind: ClassVar[Kind]
     model_: CategoricalModel
@@ -223,8 +219,7 @@ class CategoricalResults(HandlesMissing, FederatedEstimator):
         effects = self._effects()[:MOST_ROWS]
         label = self._ratio.replace("_", " ") or "coefficient"
         estimates, lower, upper = (
-            [value if np.isfinite(value) else None for value in column]
-            for column in list(zip(*effects, strict=True))[1:4]
+            [number_or_none(value) for value in column] for column in list(zip(*effects, strict=True))[1:4]
         )
         caption = f"Per unit of each covariate, with {100 * self.confidence_level:g} % intervals."
         title = f"{label[0].upper()}{label[1:]}s of all sites"
@@ -242,7 +237,7 @@ class CategoricalResults(HandlesMissing, FederatedEstimator):
         table = self.to_frame()
         names = [label if isinstance(label, str) else f"{label[1]} ({label[0]})" for label in self._names]
         cells = [
-            [name, *(value if np.isfinite(value) else None for value in row)]
+            [name, *map(number_or_none, row)]
             for name, row in zip(names[:MOST_ROWS], table.to_numpy(np.float64).tolist(), strict=False)
         ]
         level = f"{100 * self.confidence_level:g} % intervals"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,16 +17,25 @@ from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator, Metric
-from multicentre.estimator.figures import Figure, Forest, Table
-from multicentre.estimator.presentation import effect_text, frame_of_tests
+from multicentre.estimator.figures import Figure, Table
+from multicentre.estimator.presentation import frame_of_tests
 from multicentre.estimator.results import with_note
-from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
-from multicentre.regression.linear_model import HasLinearModel, LinearModel
-from multicentre.regression.maths import Family, TestResult, chi_square_test, p_values, quantile, unit_deviances
+from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
+from multicentre.regression.coefficients import (
+    INTERCEPT,
+    MOST_ROWS,
+    SAVED_NUMBER,
+    SAVED_TESTS,
+    HasCoefficients,
+    Scales,
+    number_or_none,
+    to_units,
+)
+from multicentre.regression.linear_model import LinearModel
+from multicentre.regression.maths import Family, chi_square_test, p_values, quantile, unit_deviances
 from multicentre.regression.mixed.maths import variance_test
 from multicentre.regression.mixed.messages import OwnEffects
 from multicentre.regression.mixed.rounds import Minimum
-from multicentre.regression.results import INTERCEPT, MOST_ROWS, RATIOS, Scales, to_units
 from multicentre.regression.rounds import Agreed
 
 if TYPE_CHECKING:
@@ -39,7 +47,7 @@ Floats = NDArray[np.float64]
 SINGULAR = 1e-8
 
 
-class MixedResults(HasLinearModel, HandlesMissing, FederatedEstimator):
+class MixedResults(HasCoefficients, HandlesMissing, FederatedEstimator):
     """Fitted mixed model.
 
     Attributes
@@ -93,14 +101,9 @@ class MixedResults(HasLinearModel, HandlesMissing, FederatedEstimator):
     }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_", "standard_errors_", "p_values_", "intervals_"})
     saved_attributes: ClassVar[SavedAttributes] = {
-        "model_": saved_message(LinearModel),
-        "scales_": saved_message(Scales),
+        **HasCoefficients.saved_attributes,
         **dict.fromkeys(
             (
-                "covariance_",
-                "standard_errors_",
-                "p_values_",
-                "intervals_",
                 "random_covariance_",
                 "singular_",
                 "log_likelihood_",
@@ -111,37 +114,14 @@ class MixedResults(HasLinearModel, HandlesMissing, FederatedEstimator):
             ),
             PLAIN,
         ),
-        "icc_": Saved(
-            lambda value: value if np.isfinite(value) else None, lambda value: np.nan if value is None else value
-        ),
-        "tests_": Saved(
-            lambda tests: {name: asdict(test) for name, test in tests.items()},
-            lambda facts: {name: TestResult(**test) for name, test in facts.items()},
-        ),
+        "icc_": SAVED_NUMBER,
+        "tests_": SAVED_TESTS,
     }
-    model_: LinearModel
-    scales_: Scales
-    covariance_: Floats
-    standard_errors_: Floats
-    p_values_: Floats
-    intervals_: Floats
     random_covariance_: Floats
     icc_: float
     singular_: bool
-    log_likelihood_: float
-    aic_: float
-    tests_: dict[str, TestResult]
-    n_patients_: int
     n_sites_: int
-    converged_: bool
     slopes: Sequence[str]
-    confidence_level: float
-
-    @property
-    def intercept_(self) -> float:
-        """Intercept of a site with effects of 0."""
-        check_is_fitted(self, "model_")
-        return self.model_.intercept
 
     @property
     def effect_names_(self) -> tuple[str, ...]:
@@ -152,21 +132,6 @@ class MixedResults(HasLinearModel, HandlesMissing, FederatedEstimator):
     def models_sites(self) -> bool:
         """True: sites have random effects."""
         return True
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return a row for the intercept and each covariate, as :meth:`FedGLM.to_frame`."""
-        import pandas as pd
-
-        check_is_fitted(self, "model_")
-        values = self.model_.values
-        lower, upper = self.intervals_.T
-        table = {"coefficient": values, "standard_error": self.standard_errors_, "lower": lower, "upper": upper}
-        if ratio := RATIOS.get(self.model_.link):
-            with np.errstate(over="ignore"):
-                limits = {f"{ratio}_lower": np.exp(lower), f"{ratio}_upper": np.exp(upper)}
-                table |= {ratio: np.exp(values), **limits}
-        table["p_value"] = self.p_values_
-        return pd.DataFrame(table, index=[INTERCEPT, *self.feature_names_in_])
 
     def variances(self) -> pd.DataFrame:
         """Return a row per effect that differs between sites: variance, standard deviation and correlations."""
@@ -200,32 +165,6 @@ class MixedResults(HasLinearModel, HandlesMissing, FederatedEstimator):
         tables = {"coefficients": self.to_frame(), "variances": self.variances()}
         return tables | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
 
-    def answer(self) -> str:
-        """Return the effect of the first covariate, with its interval and p-value."""
-        frame = self.to_frame()
-        effects = frame.drop(index=INTERCEPT) if len(frame) > 1 else frame
-        ratio = RATIOS.get(self.model_.link, "")
-        columns = [ratio, f"{ratio}_lower", f"{ratio}_upper"] if ratio else ["coefficient", "lower", "upper"]
-        estimate, lower, upper = effects.iloc[0][columns]
-        row = (str(effects.index[0]), float(estimate), float(lower), float(upper))
-        p_value = float(effects["p_value"].iloc[0])
-        return effect_text(ratio or "coefficient", row, p_value, self.confidence_level, len(effects) - 1)
-
-    def main_figure(self) -> Figure:
-        """Return the forest plot, per unit of each covariate."""
-        check_is_fitted(self, "model_")
-        ratio = RATIOS.get(self.model_.link, "")
-        ends = np.column_stack([self.coef_, self.intervals_[1:]])[:MOST_ROWS]
-        if ratio:
-            with np.errstate(over="ignore"):
-                ends = np.exp(ends)
-        estimates, lower, upper = ([_number_or_none(value) for value in column] for column in ends.T.tolist())
-        label = ratio.replace("_", " ") or "coefficient"
-        caption = f"Per unit of each covariate, with {100 * self.confidence_level:g} % intervals."
-        rows = self.feature_names_in_[:MOST_ROWS]
-        title = f"{label[0].upper()}{label[1:]}s of all sites"
-        return Forest(title, caption, "model", label, rows, estimates, lower, upper, 0, 1.0 if ratio else 0.0)
-
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the tables of coefficients and of variances between sites, and a forest plot.
 
@@ -238,7 +177,7 @@ class MixedResults(HasLinearModel, HandlesMissing, FederatedEstimator):
         caption = f"{self.n_patients_} patients of {self.n_sites_} sites."
         figures: list[Figure] = []
         for title, frame in tables.items():
-            rows = [[name, *map(_number_or_none, row)] for name, *row in frame.itertuples()]
+            rows = [[name, *map(number_or_none, row)] for name, *row in frame.itertuples()]
             names = ["term", *(str(name).replace("_", " ") for name in frame.columns)]
             figures.append(Table(title, caption, "model", names, rows))
         return [*figures, self.main_figure()]
@@ -357,7 +296,7 @@ class MixedResults(HasLinearModel, HandlesMissing, FederatedEstimator):
     def _infer(self, scaled: Floats, minimum: Minimum) -> None:
         """Set covariance, intervals and tests for the covariance of the coefficients on the scale of the rounds."""
         self.converged_, self.history_ = minimum.converged, minimum.history
-        matrix = to_units(self.model_.centre, self.scales_.spread, self.scales_.scale)
+        matrix = self._to_units()
         self.covariance_ = matrix @ scaled @ matrix.T if self.converged_ else np.full_like(scaled, np.nan)
         self.standard_errors_ = np.sqrt(np.diagonal(self.covariance_))
         values = self.model_.values
@@ -400,7 +339,3 @@ class MixedResults(HasLinearModel, HandlesMissing, FederatedEstimator):
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         self.model_.check()
-
-
-def _number_or_none(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

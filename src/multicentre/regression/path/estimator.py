@@ -17,12 +17,12 @@ from multicentre.core.steps import SitePart
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
+from multicentre.regression.coefficients import to_units
 from multicentre.regression.estimator import FedGLM
 from multicentre.regression.maths import Family, Link
 from multicentre.regression.path.rounds import Path, PathPlan, fit_path
 from multicentre.regression.path.site import MOST_FOLDS, PathSite
 from multicentre.regression.patients import RegressionMissing
-from multicentre.regression.results import to_units
 from multicentre.regression.rounds import Agreed, Plan
 
 if TYPE_CHECKING:

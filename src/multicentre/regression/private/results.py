@@ -15,13 +15,14 @@ from multicentre.data.missing.values import MissingValues
 from multicentre.data.schema import agree_tables
 from multicentre.errors import ConfigurationError, NoiseWarning
 from multicentre.estimator.parameters import Where
+from multicentre.regression.coefficients import Scales, to_units
 from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.maths import chi_square_test, p_values, quantile
 from multicentre.regression.messages import Described
 from multicentre.regression.private import messages
 from multicentre.regression.private.maths import PrivateFit
 from multicentre.regression.private.rounds import N_ROUNDS, fit_private, plan_noise
-from multicentre.regression.results import RegressionResults, Scales, to_units
+from multicentre.regression.results import RegressionResults
 from multicentre.regression.site import RegressionSite
 
 Floats = NDArray[np.float64]

@@ -1,0 +1,163 @@
+"""Coefficients of a fitted linear predictor with their intervals: the table, the sentence and the forest plot."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.core.messages import Message, array, number
+from multicentre.errors import SeparationWarning
+from multicentre.estimator.figures import Forest
+from multicentre.estimator.presentation import effect_text
+from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
+from multicentre.regression.linear_model import HasLinearModel, LinearModel
+from multicentre.regression.maths import TestResult
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+INTERCEPT = "(intercept)"
+# Largest number of rows in the table and the plot of a report.
+MOST_ROWS = 40
+# Names of exponentiated coefficients by link; other links have none.
+RATIOS: Mapping[str, str] = {"logit": "odds_ratio", "cloglog": "hazard_ratio", "log": "ratio"}
+
+
+def number_or_none(value: float) -> float | None:
+    """Return a number; None if it is not finite, which JSON cannot hold."""
+    return float(value) if np.isfinite(value) else None
+
+
+SAVED_NUMBER = Saved(number_or_none, lambda value: np.nan if value is None else value)
+"""Form of a number that may be NaN."""
+
+SAVED_TESTS = Saved(
+    lambda tests: {name: asdict(test) for name, test in tests.items()},
+    lambda facts: {name: TestResult(**test) for name, test in facts.items()},
+)
+"""Form of tests by name."""
+
+
+@dataclass(frozen=True)
+class Scales(Message):
+    """Scales that the sites shared during a fit."""
+
+    spread: Floats = array("standard deviation of every covariate", ("d",))
+    mean: float = number("mean of the outcome")
+    scale: float = number("divisor of the outcome during the fit")
+
+
+class HasCoefficients(HasLinearModel):
+    """Estimator whose result is a linear predictor with standard errors, tests and intervals."""
+
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "model_": saved_message(LinearModel),
+        "scales_": saved_message(Scales),
+        **dict.fromkeys(("covariance_", "standard_errors_", "p_values_", "intervals_"), PLAIN),
+    }
+    scales_: Scales
+    covariance_: Floats
+    standard_errors_: Floats
+    p_values_: Floats
+    intervals_: Floats
+    log_likelihood_: float
+    aic_: float
+    tests_: dict[str, TestResult]
+    n_patients_: int
+    converged_: bool
+    confidence_level: float
+
+    @property
+    def intercept_(self) -> float:
+        """Intercept."""
+        check_is_fitted(self, "model_")
+        return self.model_.intercept
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for the intercept and each covariate.
+
+        Columns: coefficient, standard error, limits of the interval, exponentiated coefficient with its limits (for
+        links logit, log and cloglog), and p-value.
+        """
+        import pandas as pd
+
+        check_is_fitted(self, "model_")
+        values = self.model_.values
+        lower, upper = self.intervals_.T
+        table = {"coefficient": values, "standard_error": self.standard_errors_, "lower": lower, "upper": upper}
+        if ratio := RATIOS.get(self.model_.link):
+            with np.errstate(over="ignore"):
+                limits = {f"{ratio}_lower": np.exp(lower), f"{ratio}_upper": np.exp(upper)}
+                table |= {ratio: np.exp(values), **limits}
+        table["p_value"] = self.p_values_
+        return pd.DataFrame(table, index=[INTERCEPT, *self.feature_names_in_])
+
+    def answer(self) -> str:
+        """Return the effect of the first covariate, with its interval and p-value."""
+        frame = self.to_frame()
+        effects = frame.drop(index=INTERCEPT) if len(frame) > 1 else frame
+        ratio = RATIOS.get(self.model_.link, "")
+        columns = [ratio, f"{ratio}_lower", f"{ratio}_upper"] if ratio else ["coefficient", "lower", "upper"]
+        estimate, lower, upper = effects.iloc[0][columns]
+        row = (str(effects.index[0]), float(estimate), float(lower), float(upper))
+        p_value = float(effects["p_value"].iloc[0])
+        return effect_text(ratio or "coefficient", row, p_value, self.confidence_level, len(effects) - 1)
+
+    def main_figure(self) -> Forest:
+        """Return the forest plot, per unit of each covariate."""
+        check_is_fitted(self, "model_")
+        ratio = RATIOS.get(self.model_.link, "")
+        ends = np.column_stack([self.coef_, self.intervals_[1:]])[:MOST_ROWS]
+        if ratio:
+            with np.errstate(over="ignore"):
+                ends = np.exp(ends)
+        estimates, lower, upper = ([number_or_none(value) for value in column] for column in ends.T.tolist())
+        label = ratio.replace("_", " ") or "coefficient"
+        caption = f"Per unit of each covariate, with {100 * self.confidence_level:g} % intervals."
+        rows = self.feature_names_in_[:MOST_ROWS]
+        title = f"{label[0].upper()}{label[1:]}s of all sites"
+        return Forest(title, caption, "model", label, rows, estimates, lower, upper, 0, 1.0 if ratio else 0.0)
+
+    def _to_units(self) -> Floats:
+        return to_units(self.model_.centre, self.scales_.spread, self.scales_.scale)
+
+
+def to_units(centre: Floats, spread: Floats, scale: float) -> Floats:
+    """Return the matrix from coefficients of standardised covariates to coefficients per unit, shape (p, p).
+
+    Examples
+    --------
+    >>> to_units(np.array([60.0]), np.array([10.0]), 1.0).tolist()
+    [[1.0, -6.0], [0.0, 0.1]]
+    """
+    matrix = np.diag(np.concatenate([[1.0], 1.0 / spread]))
+    matrix[0, 1:] = -centre / spread
+    return matrix * scale
+
+
+def warn_of_rounds(names: Sequence[str], diverging: NDArray[np.bool_], converged: bool, max_iter: int) -> None:
+    """Warn of coefficients that grow without bound, or of rounds that ended early; for the estimator's ``_fit``."""
+    if diverging.any():
+        growing = [names[place] for place in np.flatnonzero(diverging)[:6].tolist()]
+        warnings.warn(
+            f"{', '.join(growing)}: the likelihood may rise without bound as the coefficient grows, because "
+            "covariates separate the outcomes. The fit has no standard errors. A penalty (alpha=1.0) keeps "
+            "coefficients finite.",
+            SeparationWarning,
+            stacklevel=4,
+        )
+    elif not converged:
+        warnings.warn(
+            f"the rounds ended at max_iter={max_iter} before the coefficients converged. The fit has no standard "
+            "errors.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
