@@ -122,6 +122,8 @@ class Session:
         self._handles_refusals = False
         self._refusals: dict[str, MulticentreError] = {}
         self._gone: dict[str, MulticentreError] = {}
+        self._n_together = 0
+        self._ended_by: Exception | None = None  # of one of the requests that travel together
         self._called: Counter[str] = Counter()
         self._sequence = itertools.count()
         self._outline = SessionOutline()
@@ -148,6 +150,11 @@ class Session:
     def left_out(self) -> dict[str, str]:
         """Sites that the fit is made without because they refused or were lost, and why."""
         return dict(self.consortium.left_out)
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Sites without which the session continues, and why: those left out before, and those lost since."""
+        return {**self.left_out, **reasons(self._gone)}
 
     @property
     def refusal(self) -> MulticentreError | None:
@@ -331,12 +338,21 @@ class Session:
         A step that a site may refuse, and that changes the state of its part, must not be among them: masks of sums
         after it depend on the state.
 
+        If a refusal or a loss ends one request, the others end with the same error at their next call: after it, sums
+        would be read over sites that leave the session, or could not be read because of the refusal.
+
         Parameters
         ----------
         requests : sequence of callable
             Each calls :meth:`ask`, :meth:`sum` or :meth:`once` of this session.
         """
-        return side_by_side.run(requests, at_once=len(requests))
+        self._n_together += 1
+        try:
+            return side_by_side.run(requests, at_once=len(requests))
+        finally:
+            self._n_together -= 1
+            if not self._n_together:
+                self._ended_by = None
 
     def once(self, name: str, kind: type[M], make: Callable[[], M]) -> M:
         """Return what `make` returns; a resumed run takes the result from its checkpoint instead of calling again."""
@@ -386,6 +402,7 @@ class Session:
 
         For summations; methods use :meth:`request` and :meth:`sum`.
         """
+        self._check_not_ended()
         sites = self.sites if to is None else self._among(to)
         messages = {site: message if isinstance(message, Message) else message[site] for site in sites}
         for each in {id(each): each for each in messages.values()}.values():
@@ -400,7 +417,13 @@ class Session:
         self._called[step.name] += 1  # before the exchange, during which other branches may call the step
         outcomes = side_by_side.exchange(self.engine, placed, self.terms.time_limit_s, self.traffic)
         outcomes = arrivals(placed, outcomes)
-        return self._sort_outcomes(step, messages, outcomes, skip_refusals)
+        self._check_not_ended()
+        try:
+            return self._sort_outcomes(step, messages, outcomes, skip_refusals)
+        except (LeftOut, MulticentreError) as error:
+            if self._n_together and not self._handles_refusals:
+                self._ended_by = error
+            raise
 
     def review_plan(self) -> None:
         """Show the sites the plan of noise, if there is one."""
@@ -429,6 +452,11 @@ class Session:
     def __repr__(self) -> str:
         without = f"; without {', '.join(self.left_out)}" if self.left_out else ""
         return f"Session({self.name}, {self.part.__name__}; {', '.join(self.sites)}; sums {self.protection}{without})"
+
+    def _check_not_ended(self) -> None:
+        """Raise the error that ended another request of :meth:`together`, if there is one."""
+        if self._ended_by is not None:
+            raise self._ended_by
 
     def _sort_outcomes(
         self, step: Step[Any, Any, R], messages: Mapping[str, Message], outcomes: Mapping[str, Outcome], skip: bool

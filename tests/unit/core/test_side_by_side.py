@@ -15,11 +15,12 @@ import pytest
 import multicentre as mc
 from multicentre.core import side_by_side
 from multicentre.core.side_by_side import MOST_BRANCHES, run
+from multicentre.core.steps import step
 from multicentre.engines.faults import Faults
 from multicentre.errors import DisclosureRefused, QuorumLost, RefusedByPolicy
 from multicentre.privacy.ledger import verify_ledger
 from support.remote_sites import ByHand, RequestHandlers
-from support.toy_method import FedMean, Guess, MeanSite, federate, toy_sites
+from support.toy_method import FedMean, Guess, MeanSite, Size, federate, toy_sites
 from support.toy_private import PrivateMean, federate_privately
 
 ROUNDS = (2, 5, 3)
@@ -285,6 +286,48 @@ def test_sums_of_one_session_side_by_side_agree_on_keys_once(quorum):
         assert [one.calls for one in sums] == [3, 6, 9]  # in order at each site
         if quorum == "all":
             assert federation.traffic.round_trips == 3
+
+
+class RefusingSite(MeanSite):
+    """Refuses one step at one site."""
+
+    @step(releases=Size)
+    def refused(self, request: Guess) -> Size:
+        """Answer except at one site."""
+        if self.site == "site-1":
+            raise DisclosureRefused("the answer must not leave; it would")
+        return Size(0.0, patients=len(self.data))
+
+
+def refused_in_the_second_request(federation):
+    """Return the sites of every sum that the first request read, and the sites left out, while the second refuses."""
+    read = []
+
+    def sum_twice(session):
+        for _ in range(2):
+            session.ask(RefusingSite.size, START)
+            session.sum(RefusingSite.residuals, START)
+            read.append(session.sites)
+
+    for attempt in federation.attempts(RefusingSite):
+        with attempt as session:
+            session.together([partial(sum_twice, session), partial(session.ask, RefusingSite.refused, START)])
+    return read, session.left_out
+
+
+@pytest.mark.parametrize("options", [{}, {"quorum": 2}, {"secure_sum": False}], ids=str)
+def test_a_refusal_ends_the_other_requests_and_accuses_no_site_of_other_requests(options):
+    with federate(**options) as federation, pytest.raises(DisclosureRefused, match=r"site-1.*must not leave"):
+        refused_in_the_second_request(federation)
+
+
+@pytest.mark.filterwarnings("ignore::multicentre.errors.LeftOutWarning")
+@pytest.mark.parametrize("options", [{}, {"quorum": 2}, {"secure_sum": False}], ids=str)
+def test_no_sum_with_a_site_that_is_left_out_is_read_after_it_refused_a_request_beside(options):
+    with federate(refusing_sites="leave_out", **options) as federation:
+        read, left_out = refused_in_the_second_request(federation)
+    assert read == [("site-0", "site-2")] * 2
+    assert list(left_out) == ["site-1"]
 
 
 def test_the_clock_of_a_branch_stands_still_while_others_run():
