@@ -4,7 +4,8 @@ The proxy is nginx, where it is on the PATH. Without it the hospitals connect to
 machines still reach nothing, but every account on this machine can register sites and submit runs, so that is for a
 trial alone.
 
-``up`` founds the consortium, starts it, runs a study of five analyses over it and shows what left the hospitals.
+``up`` founds the consortium, starts it, runs a study of five analyses over it and shows what left the hospitals. If
+``down`` has kept an earlier consortium, ``up`` first moves it to a folder named after its date.
 ``down`` ends all processes that ``up`` started, and no others, however far ``up`` came. It removes the folder, except
 if that holds ledgers or a report: then it asks in a terminal, and keeps the folder elsewhere. ``down --delete`` removes
 the folder without a question.
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -105,15 +107,21 @@ def down(folder: Path, *, delete: bool = False) -> None:
 
 def is_kept(folder: Path) -> bool:
     """Print what a user may want to keep; return False if there is nothing, or if the user says in a terminal."""
-    kept = sorted(path for pattern in KEPT for path in folder.glob(pattern))
+    kept = worth_keeping(folder)
     if not kept:
         return False
     print("Ledgers of the hospitals, and reports:")
     print("\n".join(f"  {path}" for path in kept))
     if sys.stdin.isatty() and input(f"Delete them, with all of {folder}? [y/N] ").strip().lower() in ("y", "yes"):
         return False
-    print(f"They are kept, and the keys next to them. To delete all: {how_to_delete(folder)}")
+    print("They are kept, and the keys next to them. The next start moves them to a folder named after their date.")
+    print(f"To delete all: {how_to_delete(folder)}")
     return True
+
+
+def worth_keeping(folder: Path) -> list[Path]:
+    """Return the ledgers and reports of a consortium."""
+    return sorted(path for pattern in KEPT for path in folder.glob(pattern))
 
 
 @dataclass(frozen=True)
@@ -156,11 +164,26 @@ def began(number: int) -> str:
 def begin(folder: Path) -> None:
     """Make the folder, first of all with what tells ``down`` that it is this example's."""
     if folder.exists() and any(folder.iterdir()):
-        clear = f"Move away what you want to keep, then: {how_to_delete(folder)}"
-        hint = clear if (folder / MARKER).exists() else "Name another one with --folder."
-        sys.exit(f"{folder} exists and is not empty. {hint}")
+        move_aside(folder)
     folder.mkdir(parents=True, exist_ok=True)
     note(folder, {})
+
+
+def move_aside(folder: Path) -> None:
+    """Move a consortium that ``down`` has kept to a folder named after its date; refuse any other content."""
+    if not (folder / MARKER).exists():
+        sys.exit(f"{folder} exists and is not empty. Name another one with --folder.")
+    # Without a ledger or a report, another start may have just begun here: it has started no process yet.
+    if any(process.is_running() for process in started_in(folder).values()) or not worth_keeping(folder):
+        sys.exit(f"{folder} holds a consortium that was not ended. End it: {how_to_end(folder)}")
+    date = datetime.fromtimestamp((folder / MARKER).stat().st_mtime).astimezone()
+    aside = name = folder.with_name(f"{folder.name}-{date:%Y-%m-%d-%H%M%S}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = name.with_name(f"{name.name}-{number}")
+    folder.rename(aside)
+    print(f"The earlier consortium, with its ledgers and reports, is now {aside}. To delete it: {how_to_delete(aside)}")
 
 
 def note(folder: Path, started: dict[str, Started]) -> None:

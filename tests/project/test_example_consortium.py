@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,11 +111,34 @@ def test_ledgers_are_deleted_without_a_question_on_request(example, folder, ledg
     assert not folder.exists()
 
 
-def test_what_was_kept_is_not_overwritten(example, folder, ledger):
-    with pytest.raises(SystemExit, match="Move away what you want to keep") as told:
+def test_what_was_kept_is_moved_aside_by_the_next_start(example, folder, ledger, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))
+    example.down(folder)
+    os.utime(folder / "processes.json", (1.8e9, 1.8e9))
+    for n_before in range(3):
         example.begin(folder)
-    assert str(told.value).endswith(example.how_to_delete(folder))
+        assert [path.name for path in folder.iterdir()] == ["processes.json"]
+        asides = sorted(path for path in folder.parent.iterdir() if path != folder)
+        assert len(asides) == n_before + 1
+        assert all(re.fullmatch(r"consortium-2027-01-1\d-\d{6}(-[23])?", path.name) for path in asides)
+        assert all((path / "lyon" / "ledgers" / "first-paper.jsonl").read_text() == "{}\n" for path in asides)
+        printed = capsys.readouterr().out
+        assert example.how_to_delete(asides[-1]) in printed
+        ledger.parent.mkdir(parents=True)
+        ledger.write_text("{}\n")
+        os.utime(folder / "processes.json", (1.8e9, 1.8e9))
+    example.down(asides[0], delete=True)
+    assert not asides[0].exists()
     assert ledger.exists()
+
+
+def test_a_consortium_that_runs_is_not_moved(example, folder, ledger, sleeper):
+    example.note(folder, {"lyon": example.Started(sleeper.pid, example.began(sleeper.pid))})
+    with pytest.raises(SystemExit, match="was not ended") as told:
+        example.begin(folder)
+    assert str(told.value).endswith(example.how_to_end(folder))
+    assert ledger.exists()
+    assert sleeper.poll() is None
 
 
 @pytest.mark.parametrize("with_proc", [True, False])
@@ -141,7 +165,7 @@ def test_up_begins_in_a_folder_that_is_missing_or_empty_with_its_marker(example,
 
 def test_what_was_interrupted_at_once_can_be_ended_and_begun_again(example, folder):
     example.begin(folder)
-    with pytest.raises(SystemExit, match="exists and is not empty") as told:
+    with pytest.raises(SystemExit, match="was not ended") as told:
         example.begin(folder)
     assert "down --folder" in str(told.value)
     example.down(folder)
