@@ -10,6 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import multicentre as mc
+from multicentre.engines.faults import Faults
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Bars, HeatMap, Lines, Table, read_figure
 from multicentre.phenotyping import DPFact
@@ -241,6 +242,25 @@ class TestInstability:
             plan = FederatedKFold(n_splits=2).plan(federation)
             frame = repeats.seed_stability(DPFact(2, tol=1e-2), [plan.train(k) for k in range(2)], (0, 1))
         assert frame.attrs["varied"] == "starts and patients"
+
+
+@pytest.mark.filterwarnings("ignore::multicentre.errors.LeftOutWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_fits_to_folds_that_begin_again_without_a_site_can_be_resumed(tmp_path):
+    sites = mc.datasets.simulate_planted(420, {"drug": 8, "disease": 9}, n_phenotypes=2, n_sites=3).by_site()
+    policy = dict.fromkeys(sites, mc.Policy())
+    policy["site-1"] = mc.Policy(methods=("random-folds",))
+
+    def run(**options):
+        with mc.Federation.in_process(sites, refusing_sites="leave_out", policy=policy, **options) as federation:
+            plan = FederatedKFold(2).plan(federation)
+            frame = repeats.seed_stability(DPFact(2, max_iter=3), [plan.train(fold) for fold in range(2)], (0, 1))
+            return frame.to_numpy().tobytes(), federation.traffic.round_trips
+
+    wanted, n_round_trips = run()
+    with pytest.raises(KeyboardInterrupt):
+        run(folder=tmp_path, faults=Faults(interrupt_at=n_round_trips // 2))
+    assert run(folder=tmp_path)[0] == wanted
 
 
 @pytest.mark.parametrize("titles", ["icd9", 3, ["icd9"]])
