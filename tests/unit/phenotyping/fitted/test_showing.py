@@ -249,12 +249,12 @@ class TestInstability:
 def test_fits_to_folds_that_begin_again_without_a_site_can_be_resumed(tmp_path):
     sites = mc.datasets.simulate_planted(420, {"drug": 8, "disease": 9}, n_phenotypes=2, n_sites=3).by_site()
     policy = dict.fromkeys(sites, mc.Policy())
-    policy["site-1"] = mc.Policy(methods=("random-folds",))
+    policy["centre-1"] = mc.Policy(methods=("random-folds",))
 
     def run(**options):
         with mc.Federation.in_process(sites, refusing_sites="leave_out", policy=policy, **options) as federation:
-            plan = FederatedKFold(2).plan(federation)
-            frame = repeats.seed_stability(DPFact(2, max_iter=3), [plan.train(fold) for fold in range(2)], (0, 1))
+            plan = FederatedKFold(3).plan(federation)
+            frame = repeats.seed_stability(DPFact(2, max_iter=3), [plan.train(fold) for fold in range(3)], (0, 1, 2))
             return frame.to_numpy().tobytes(), federation.traffic.round_trips
 
     wanted, n_round_trips = run()
