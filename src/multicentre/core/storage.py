@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from multicentre.errors import ConfigurationError, IntegrityError, StateGone
@@ -203,22 +203,22 @@ def held(lock: Path, patience_s: float = 0.0) -> Iterator[None]:
         The lock file is a symbolic link.
     """
     check_no_link(lock, "lock")
-    try:
-        connection = sqlite3.connect(lock, timeout=patience_s, isolation_level=None)
-        connection.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error as error:
-        if "locked" in str(error):
-            raise FolderInUse(
-                "only one process at a time may work in a folder; another process is at work here",
-                where=str(lock.parent),
-                hint="Wait until it has ended.",
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(closing(sqlite3.connect(lock, timeout=patience_s, isolation_level=None)))
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error as error:
+            if "locked" in str(error):
+                raise FolderInUse(
+                    "only one process at a time may work in a folder; another process is at work here",
+                    where=str(lock.parent),
+                    hint="Wait until it has ended.",
+                ) from None
+            raise ConfigurationError(
+                f"the folder must allow a lock; the lock cannot be taken ({error})",
+                where=str(lock),
+                hint="Check that the disk is not full, the folder is writable, and the file system supports locks.",
             ) from None
-        raise ConfigurationError(
-            f"the folder must allow a lock; the lock cannot be taken ({error})",
-            where=str(lock),
-            hint="Check that the disk is not full, the folder is writable, and the file system supports locks.",
-        ) from None
-    with closing(connection):
         yield
 
 

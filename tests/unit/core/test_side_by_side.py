@@ -160,7 +160,15 @@ def test_an_interrupt_ends_all_branches():
     assert sorted(left) == sorted(branch.name for branch in branches)
 
 
-def test_an_interrupt_while_a_branch_computes_ends_the_run_when_it_yields():
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt; a shell makes the commands that it runs in the background ignore it."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+def test_an_interrupt_while_a_branch_computes_ends_the_run_when_it_yields(interrupts):
     log = []
 
     def work(branch):

@@ -1,9 +1,9 @@
 """Files are whole or absent, states keep their names apart, and site names can be folders anywhere."""
 
-import multiprocessing
-import os
 import sqlite3
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -105,23 +105,28 @@ def test_a_changed_state_is_refused(tmp_path):
         store.read("rounds", 1)
 
 
-def _hold(lock, taken, done):
-    with held(lock):
-        taken.set()
-        done.wait(30.0)
+HOLDER = """
+import sys
+from pathlib import Path
+from multicentre.core.storage import held
+with held(Path(sys.argv[1])):
+    print("taken", flush=True)
+    sys.stdin.read()
+"""
 
 
 def test_a_lock_is_for_one_process_at_a_time(tmp_path):
-    context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
-    taken, done = context.Event(), context.Event()
-    other = context.Process(target=_hold, args=(tmp_path / "lock", taken, done))
-    other.start()
-    assert taken.wait(30.0)
-    with pytest.raises(ConfigurationError, match="another process is at work here"), held(tmp_path / "lock"):
-        pass
-    done.set()
-    other.join(30.0)
-    with held(tmp_path / "lock"):
+    lock = tmp_path / "lock"
+    # Not a fork: tests run in a process with threads, whose locks a fork would copy as they are.
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "taken\n"
+        with pytest.raises(ConfigurationError, match="another process is at work here"), held(lock):
+            pass
+        other.stdin.close()
+        assert other.wait(30.0) == 0
+    with held(lock):
         pass
 
 
