@@ -10,7 +10,23 @@ command <- function() {
       call. = FALSE
     )
   }
-  path
+  if (!nzchar(Sys.which(path.expand(path)))) {
+    stop("The option \"multicentre.command\" must name a program; got \"", path, "\", which does not exist or is not ",
+         "executable. Set options(multicentre.command = \"/path/to/multicentre\").", call. = FALSE)
+  }
+  path.expand(path)
+}
+
+#' Environment of the command line, without the library folders that R's start script adds to LD_LIBRARY_PATH: with
+#' them Python would load the system's library of Python instead of the one it was built with.
+command_environment <- function() {
+  script <- file.path(R.home("etc"), "ldpaths")
+  folders <- strsplit(Sys.getenv("LD_LIBRARY_PATH"), ":", fixed = TRUE)[[1]]
+  if (!length(folders) || !file.exists(script)) return(NULL)
+  print_added <- "LD_LIBRARY_PATH=; . \"$0\"; printf %s \"$LD_LIBRARY_PATH\""
+  added <- processx::run("sh", c("-c", print_added, script))$stdout
+  before <- setdiff(folders, strsplit(added, ":", fixed = TRUE)[[1]])
+  c("current", LD_LIBRARY_PATH = paste(before, collapse = ":"))
 }
 
 #' Run a command and return its JSON output; an error of the command becomes an R error with its message and status.
@@ -19,6 +35,7 @@ call_command <- function(arguments, quiet = TRUE) {
   done <- processx::run(
     command(), c(arguments, "--json"),
     error_on_status = FALSE,
+    env = command_environment(),
     stderr_callback = if (quiet) NULL else function(text, process) cat(text, file = stderr())
   )
   if (done$status != 0) {

@@ -78,3 +78,17 @@ test_that("installation and disclosure card are lists of R", {
   skip_if(make == "", "MULTICENTRE_EXAMPLE must name the folder of a study")
   expect_type(disclosure_card(file.path(make, "study.toml")), "list")
 })
+
+test_that("a command that does not exist is named", {
+  before <- options(multicentre.command = "no-such-program")
+  on.exit(options(before))
+  expect_error(doctor(), "must name a program; got \"no-such-program\"")
+})
+
+test_that("library folders that R adds are not passed on, and those of the user are", {
+  skip_if_not(file.exists(file.path(R.home("etc"), "ldpaths")), "R's start script adds no library folders")
+  before <- Sys.getenv("LD_LIBRARY_PATH")
+  on.exit(Sys.setenv(LD_LIBRARY_PATH = before))
+  Sys.setenv(LD_LIBRARY_PATH = paste(file.path(R.home(), "lib"), "/opt/libraries", sep = ":"))
+  expect_equal(multicentre:::command_environment()[["LD_LIBRARY_PATH"]], "/opt/libraries")
+})
