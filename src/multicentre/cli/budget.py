@@ -3,35 +3,65 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from multicentre.cli.console import AsJson, align, handle_errors, show, show_json
+
+if TYPE_CHECKING:
+    from multicentre.privacy.policy import Policy
 
 NOTHING = 1e-3  # share of the budget; a smaller remainder is too little for any useful release
 
 
 @handle_errors
 def budget(
-    policy: Annotated[Path, typer.Argument(metavar="POLICY.toml", help="Policy of a site with an epsilon.")],
+    policy: Annotated[
+        Path,
+        typer.Argument(metavar="POLICY.toml", help="Policy of a site with an epsilon, or the settings of a real site."),
+    ],
     account: Annotated[Path | None, typer.Option(help="Account to read instead of the policy's.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a site's privacy budget and its spending.
 
     The output lists the guarantee, each amount spent and the remaining budget. If several sites of a simulation share a
-    policy, each has an account, and all accounts are printed.
+    policy, each has an account, and all accounts are printed. Of site.toml, the table [policy] and the policies of
+    single studies are read.
     """
     from multicentre.privacy.budget_summary import accounts_of, summarise_budget
-    from multicentre.privacy.policy import Policy
 
-    site_policy = Policy.read(policy)
-    budgets = {path.name: summarise_budget(site_policy, path) for path in accounts_of(site_policy, policy, account)}
+    pages, budgets = [], {}
+    policies = _policies(policy)
+    limited = {label: one for label, one in policies.items() if one.epsilon is not None} or policies
+    for label, one in policies.items():
+        if label not in limited:
+            pages.append(f"{label}: the policy sets no privacy budget (epsilon).")
+            continue
+        for path in accounts_of(one, policy, account):
+            budgets[path.name] = summarise_budget(one, path)
+            pages.append(_page(f"{label}, {path.name}" if label else path.name, budgets[path.name]))
     if as_json:
         show_json(budgets)
     else:
-        show("\n\n".join(_page(name, budget_of_site) for name, budget_of_site in budgets.items()))
+        show("\n\n".join(pages))
+
+
+def _policies(path: Path) -> dict[str, Policy]:
+    """Return the policy of a file under an empty label, or those of a real site's settings."""
+    from multicentre.deployment.settings import read_toml
+    from multicentre.deployment.site_folder import SETTINGS, read_site
+    from multicentre.privacy.policy import Policy
+
+    if path.name != SETTINGS or "site" not in read_toml(path, SETTINGS):
+        return {"": Policy.read(path)}
+    site = read_site(path.parent)
+    of_studies = [name for name, overrides in site.settings.studies.items() if overrides.policy is not None]
+    return {
+        f"{site.name}, [policy]": site.policy_for(""),
+        **{f"{site.name}, study {name}": site.policy_for(name) for name in of_studies},
+    }
 
 
 def _page(name: str, site_budget: dict[str, Any]) -> str:

@@ -7,6 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
+from multicentre.deployment.new_site_folder import make_site
+from multicentre.deployment.site_folder import read_site
 from multicentre.privacy.accountant import Spent
 from multicentre.privacy.budget import Account
 from multicentre.privacy.conversions import rho_of_epsilon
@@ -52,6 +54,43 @@ def test_a_policy_without_a_budget_is_an_error(tmp_path):
     result = call(tmp_path / "p.toml")
     assert result.exit_code == 3
     assert "must have a privacy budget" in result.stderr
+
+
+@pytest.fixture
+def settings(tmp_path):
+    make_site("lyon", tmp_path / "lyon")
+    return tmp_path / "lyon" / "site.toml"
+
+
+def test_the_budget_of_a_real_site_is_that_of_its_settings(settings):
+    settings.write_text(
+        settings.read_text().replace("[policy]\n", "[policy]\nepsilon = 2.0\ndelta = 1e-6\n")
+        + '\n[studies."Ward 7"]\npolicy = { epsilon = 0.5, delta = 1e-7 }\n[studies.hips.policy]\nmin_patients = 20\n'
+    )
+    site = read_site(settings.parent)
+    Account(2.0, 1e-6, Path(site.policy_for("").account)).charge(Spent(0.02), FACTS)
+    page = call(settings).stdout
+    promises = [str(Account(*terms).limit) for terms in ((2.0, 1e-6), (0.5, 1e-7))]
+    assert f"lyon, [policy], site.account.jsonl: {promises[0]}" in page
+    assert f"lyon, study Ward 7, {Path(site.policy_for('Ward 7').account).name}: {promises[1]}" in page
+    assert "lyon, study hips: the policy sets no privacy budget" in page
+    facts = json.loads(call(settings, "--json").stdout)
+    assert {(one["epsilon"], one["delta"], one["spent_rho"]) for one in facts.values()} == {
+        (2.0, 1e-6, 0.02),
+        (0.5, 1e-7, 0.0),
+    }
+    assert facts["site.account.jsonl"]["account"] == site.policy_for("").account
+
+
+def test_settings_without_a_budget_are_an_error(settings):
+    result = call(settings)
+    assert result.exit_code == 3
+    assert f"{settings}: the policy must have a privacy budget" in result.stderr
+
+
+def test_a_policy_that_is_named_like_the_settings_is_a_policy(tmp_path):
+    (tmp_path / "site.toml").write_text("epsilon = 2.0\ndelta = 1e-6\n")
+    assert list(json.loads(call(tmp_path / "site.toml", "--json").stdout)) == ["site.account.jsonl"]
 
 
 def test_one_policy_for_all_sites_keeps_an_account_for_each(policy):
