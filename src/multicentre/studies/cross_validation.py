@@ -169,8 +169,6 @@ def show_cross_validation(result: CVResult) -> list[Figure]:
     """Return a table of scores with their spread over the folds."""
     plan = result["plans"][0]
     safe = SAFE if plan.duplicate_safe else "Duplicated patients may make scores too optimistic."
-    if n_without := sum(bool(sites) for sites in result["left_out"]):
-        safe = f"{safe} {n_without} fits are without sites that refused."
     rows: list[list[str | float | None]] = [
         [str(name), float(row["mean"]), float(row["standard_error"]), float(row["min"]), float(row["max"])]
         for name, row in result.summary().iterrows()
@@ -178,7 +176,7 @@ def show_cross_validation(result: CVResult) -> list[Figure]:
     return [
         Table(
             f"Scores on held-out folds, {len(result['n_test'])} of {plan.strategy}",
-            f"Greater is better. {safe} {result.exclusions}".strip(),
+            " ".join(filter(None, ["Greater is better.", safe, result.absences, result.exclusions])),
             "comparison",
             ("score", "mean", "standard error", "worst fold", "best fold"),
             rows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,12 +16,15 @@ from sklearn.exceptions import FitFailedWarning
 
 from multicentre.core import side_by_side
 from multicentre.core.consortium import Consortium
+from multicentre.core.session import Session
 from multicentre.errors import (
     ConfigurationError,
     DataError,
+    LeftOutWarning,
     MulticentreError,
     NotConverged,
     SchemaMismatch,
+    describe_reasons,
 )
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.validation.folds.plan import FoldPlan
@@ -52,20 +55,21 @@ class CVResult(dict[str, Any]):
       records);
     - ``privacy`` (privacy guarantee of the fit; None without noise);
     - ``site_refusals`` (reasons of sites that refuse to return scores) and ``left_out`` (sites without which the model
-      was fitted because they refused, with reasons).
+      was fitted or scored because they refused or were lost, with reasons).
 
     For classes, ``prevalence`` holds the share of the rarest class over all folds.
 
     Further keys are ``site_test_<score>`` (array of shape (folds, sites), NaN where a site refuses), ``sites`` (names
     of the sites), ``plans`` (fold plans) and ``communication`` (exchanges, and bytes to and from the sites).
-    :attr:`exclusions` describes the records without a fold.
+    :attr:`exclusions` describes the records without a fold, :attr:`absences` the folds without some of the sites.
     """
 
     def summary(self) -> pd.DataFrame:
         """Return mean, standard error and range of every score over the folds with a score.
 
         The standard error of one repeat is sd / sqrt(K). Folds of repeated cross-validation share records, so its
-        standard error is that of Nadeau and Bengio (Machine Learning 52, 2003, 239-281).
+        standard error is that of Nadeau and Bengio (Machine Learning 52, 2003, 239-281). ``attrs["absences"]`` names
+        the sites that were left out of folds; it is empty without them.
         """
         import pandas as pd
 
@@ -77,7 +81,9 @@ class CVResult(dict[str, Any]):
             ends = [finite_values.min(), finite_values.max()] if len(finite_values) else [np.nan, np.nan]
             mean = finite_values.mean() if len(finite_values) else np.nan
             rows[name] = [mean, spread * np.sqrt(self._share(len(finite_values))), *ends]
-        return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "standard_error", "min", "max"])
+        summary = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "standard_error", "min", "max"])
+        summary.attrs["absences"] = self.absences
+        return summary
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per fold."""
@@ -97,6 +103,16 @@ class CVResult(dict[str, Any]):
         """Sentences on the records without a fold, one per plan with such records; empty without them."""
         return " ".join(dict.fromkeys(plan.exclusions for plan in self["plans"] if plan.exclusions))
 
+    @property
+    def absences(self) -> str:
+        """Sentence on the folds that were fitted or scored without a site; empty without them."""
+        without = [left_out for left_out in self.get("left_out", ()) if left_out]
+        if not without:
+            return ""
+        reasons = {site: reason for left_out in without for site, reason in left_out.items()}
+        n_folds = len(self["left_out"])
+        return f"{len(without)} of {n_folds} folds are without sites ({describe_reasons(reasons)})."
+
     def _share(self, n_scores: int) -> float:
         """Return the squared standard error of the mean over the variance of the folds."""
         n_splits = self["plans"][0].n_splits
@@ -110,7 +126,8 @@ class CVResult(dict[str, Any]):
         n_incomplete = int(np.nansum(self.get("n_incomplete", 0)))
         if n_incomplete:
             description += f". {n_incomplete:,} records with missing entries are not scored"
-        return f"{description}. {self.exclusions}" if self.exclusions else description
+        remarks = " ".join(filter(None, [self.absences, self.exclusions]))
+        return f"{description}. {remarks}" if remarks else description
 
 
 @dataclass(frozen=True)
@@ -126,15 +143,16 @@ class _Judge:
         site_values: dict[str, dict[str, float]] = {}
         facts: Mapping[str, float] = {}
         refused: Mapping[str, str] = {}
+        left_out: Mapping[str, str] = {}
         n_records = np.nan
         if self.evaluator is not None:
             names = tuple(dict.fromkeys(self.source_names.values()))
             scores = self._scored(self.evaluator, model, federation, names, by_site=by_site)
             values = self._renamed(scores.values)
             site_values = {site: self._renamed(each) for site, each in scores.by_site.items()}
-            facts, n_records, refused = scores.facts, scores.n_records, scores.refused
+            facts, n_records, refused, left_out = scores.facts, scores.n_records, scores.refused, scores.left_out
         values |= {name: float(scorer(model, federation)) for name, scorer in self.callables.items()}
-        return Scores(values, n_records, site_values, facts, refused)
+        return Scores(values, n_records, site_values, facts, refused, left_out)
 
     def _scored(
         self,
@@ -154,7 +172,7 @@ class _Judge:
             if len(names) == 1:
                 raise
             last_error = error
-        partial_scores = []
+        partial_scores: list[Scores] = []
         for name in names:
             try:
                 partial_scores.append(evaluator(model, federation, (name,), by_site=by_site))
@@ -169,7 +187,9 @@ class _Judge:
                 site_values.setdefault(site, {}).update(values)
         joined = {name: value for each in partial_scores for name, value in each.values.items()}
         facts = {name: value for each in partial_scores for name, value in each.facts.items()}
-        return Scores(joined, partial_scores[0].n_records, site_values, facts, partial_scores[0].refused)
+        left_out = {site: reason for each in partial_scores for site, reason in each.left_out.items()}
+        first = partial_scores[0]
+        return Scores(joined, first.n_records, site_values, facts, first.refused, left_out)
 
     def _renamed(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return scores under the requested names, followed by those of single views."""
@@ -192,7 +212,21 @@ class _Fold:
     train: Scores = Scores({}, np.nan)  # noqa: RUF009  # frozen
     fit_time: float = np.nan
     score_time: float = np.nan
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Sites that the fit lost or left out."""
     failure: MulticentreError | None = None
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """Sites of :attr:`left_out` without those that the fit left out with a warning."""
+        announced = {} if self.model is None else self.model.left_out_
+        return {site: reason for site, reason in self.left_out.items() if site not in announced}
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Sites without which the model was fitted or scored, and why."""
+        unscored = {**self.train.left_out, **self.test.left_out}
+        return {**{site: f"not scored: {reason}" for site, reason in unscored.items()}, **self.absent}
 
 
 @dataclass(frozen=True)
@@ -213,6 +247,7 @@ class _Terms:
             began = side_by_side.clock()
             train = plan.train(fold)
             model = self._fit(train)
+            absent = _absent_from(model)
             fitted = side_by_side.clock()
             test = self.judge(model, plan.test(fold), by_site=self.by_site)
             scored = side_by_side.clock()
@@ -224,7 +259,7 @@ class _Terms:
                 raise
             warnings.warn(f"fold {fold} has no score: {error}", FitFailedWarning, stacklevel=4)
             return _Fold(n_test, failure=error)
-        return _Fold(n_test, model, test, train_scores, fitted - began, scored - fitted)
+        return _Fold(n_test, model, test, train_scores, fitted - began, scored - fitted, absent)
 
     def _fit(self, train: Consortium) -> FederatedEstimator:
         model = unfitted(self.estimator)
@@ -291,6 +326,11 @@ def cross_validate(
     RefusedByPolicy, DisclosureRefused
         A site's policy does not permit a fit or a score.
 
+    Warns
+    -----
+    LeftOutWarning
+        A fold was scored without a site that refused or was lost.
+
     Examples
     --------
     >>> import multicentre as mc
@@ -325,6 +365,9 @@ def cross_validate(
         raise failures[0]
     result = _result(folds, judge.names, federation.sites, error_score)
     result["plans"] = plans
+    announced = {site for plan in plans for site in plan.session.left_out}  # with a warning, when the plan was made
+    if any(fold.lost.keys() - announced for fold in folds):
+        warnings.warn(result.absences, LeftOutWarning, stacklevel=2)
     if np.isfinite(prevalence):
         result["prevalence"] = prevalence
     result["privacy"] = [getattr(fold.model, "privacy_", None) for fold in folds]
@@ -515,8 +558,14 @@ def _result(
         result[fact] = np.array([fold.test.facts.get(fact, np.nan) for fold in folds], dtype=np.float64)
     result["sites"] = tuple(sites)
     result["site_refusals"] = [dict(fold.test.refused) for fold in folds]
-    result["left_out"] = [dict(getattr(fold.model, "left_out_", {})) for fold in folds]
+    result["left_out"] = [fold.left_out for fold in folds]
     return result
+
+
+def _absent_from(model: FederatedEstimator) -> dict[str, str]:
+    """Return the sites that a fit lost or left out; a search has several fits, and no session."""
+    session: Session | None = getattr(model, "_session", None)
+    return dict(model.left_out_) if session is None else session.absent
 
 
 def _columns(

@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ from multicentre.errors import (
     LeftOutWarning,
     RefusedByPolicy,
 )
-from multicentre.validation import FederatedKFold, HashGroupKFold, cross_val_score, cross_validate
+from multicentre.studies.cross_validation import cross_validation_results, show_cross_validation
+from multicentre.validation import FederatedKFold, HashGroupKFold, cross_val_score, cross_validate, score
 from multicentre.validation.cross_validation import CVResult, unfitted
 from multicentre_papers import baselines
 from support.event_sites import simulate_events
@@ -353,6 +355,60 @@ def test_a_site_that_refuses_its_own_scores_costs_no_other_sites_and_says_why():
     assert np.isfinite(np.delete(found["site_test_concordance"], place, axis=1)).all()
     assert [list(each) for each in found["site_refusals"]] == [["graz"]] * 2
     assert "must be masked sums" in found["site_refusals"][0]["graz"]
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_site_that_is_lost_while_a_fold_is_scored_is_named(secure):
+    plan = HashGroupKFold(3).plan(federate(secure_sum=secure))
+    lossy = federate(secure_sum=secure, quorum=2, faults=Faults(lose={"graz": "count_right"}))
+    with pytest.warns(LeftOutWarning, match="3 of 3 folds are without sites"):
+        result = cross_validate(boosted(), lossy, cv=3, scoring="accuracy", return_estimator=True)
+    for fold, (left_out, model) in enumerate(zip(result["left_out"], result["estimator"], strict=True)):
+        assert list(left_out) == ["graz"]
+        assert left_out["graz"].startswith("not scored: ")
+        assert model.left_out_ == {}
+        others = replace(plan.test(fold), sites=("lyon", "oslo"))
+        assert result["test_accuracy"][fold] == score(model, others, "accuracy").values["accuracy"]
+    assert np.isnan(result["site_test_accuracy"][:, result["sites"].index("graz")]).all()
+    assert "graz: not scored: " in repr(result)
+    assert result.summary().attrs["absences"] == result.absences
+    assert result.absences in show_cross_validation(result)[0].caption
+    assert cross_validation_results(result)["left_out"] == result["left_out"]
+
+
+def test_without_losses_no_site_is_named():
+    result = cross_validate(boosted(n_estimators=1), federate(), cv=3, scoring="accuracy")
+    assert result["left_out"] == [{}, {}, {}]
+    assert result.absences == result.summary().attrs["absences"] == ""
+    assert "without" not in repr(result)
+
+
+def number_sites():
+    rng = np.random.default_rng(4)
+    return split(mc.data.TableData(rng.normal(size=(90, 2)), rng.normal(size=90), outcome="number"))
+
+
+KINDS = {
+    "survival": (lambda: mc.survival.FedCox("grid", n_times=8), survival_sites, "concordance", "count_pairs"),
+    "numbers": (mc.regression.FedLinearRegression, number_sites, "r2", "find_magnitude"),
+    "views": (lambda: mc.multiview.FedMvPPCA(1, tol=1e-1), views, "neg_mean_absolute_error", "sum_errors"),
+    "events": (
+        lambda: mc.phenotyping.DPFact(2, tol=0.5, init="random"),
+        lambda: simulate_events().sites(3),
+        "explained_counts",
+        "sum_entries",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_of_every_kind_name_a_site_that_is_lost(kind):
+    make, sites, scoring, step = KINDS[kind]
+    sites = sites()
+    lost = max(sites)
+    model = make().fit(mc.Federation.in_process(sites, policy=EXACT))
+    lossy = mc.Federation.in_process(sites, policy=EXACT, quorum=2, faults=Faults(lose={lost: step}))
+    assert list(score(model, lossy, scoring).left_out) == [lost]
 
 
 @pytest.mark.slow

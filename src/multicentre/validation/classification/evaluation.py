@@ -129,12 +129,13 @@ def evaluate_classifier(
 
     part = evaluator.part
 
-    def work(opened: Session) -> tuple[Collected, SiteScores, dict[str, float]]:
+    def work(opened: Session) -> tuple[Collected, SiteScores, dict[str, float], dict[str, str]]:
         collected = collect(opened, part, request, edges, float(min_records))
         site_scores = request_site_scores(opened, part, SITE_SCORES) if by_site else SiteScores()
-        return collected, site_scores, count_left_out(opened, part, message)
+        gaps = count_left_out(opened, part, message)
+        return collected, site_scores, gaps, opened.absent
 
-    collected, site_scores, gaps = judge(federation, part, message, type(message).__name__, work)
+    collected, site_scores, gaps, absent = judge(federation, part, message, type(message).__name__, work)
     scores_by_site, withheld = protect_last_site(site_scores.scores)
     area_under_curve(collected.counts[0])  # raises if all records are of one class
     return ClassifierEvaluation(
@@ -149,6 +150,7 @@ def evaluate_classifier(
         site_scores.refused,
         round(gaps.get("n_incomplete", 0.0)),
         withheld,
+        absent,
     )
 
 

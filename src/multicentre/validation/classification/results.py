@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, describe_reasons
 from multicentre.estimator.figures import Band, Curves, Figure, Forest, Lines, Table
 from multicentre.validation.classification.rounds import Collected
 from multicentre.validation.scoring.classes import curves
@@ -54,6 +54,8 @@ class ClassifierEvaluation:
         Records that are not evaluated because of missing entries, after a fit to complete records.
     withheld_scores : tuple of str
         Scores that are withheld for all sites, because a single site lacks them and they would follow.
+    left_out : dict of str to str
+        Reasons of the sites whose records are not evaluated, because they refused or were lost.
 
     Attributes
     ----------
@@ -78,6 +80,7 @@ class ClassifierEvaluation:
     refused: Mapping[str, str] = field(default_factory=dict)
     n_incomplete: int = 0
     withheld_scores: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def n_records(self) -> int:
@@ -316,6 +319,8 @@ class ClassifierEvaluation:
             notes.append(f"Withheld at all sites, because one site's would follow: {', '.join(self.withheld_scores)}.")
         if self.refused:
             notes.append(f"Sites that refused to return their scores: {', '.join(self.refused)}.")
+        if self.left_out:
+            notes.append(f"Without {describe_reasons(self.left_out)}.")
         return " ".join(notes)
 
     def _figure(self, kind: Plot) -> Figure:

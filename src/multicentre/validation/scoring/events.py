@@ -348,7 +348,8 @@ class EventScores:
         values = {name: float(score_of(name, sums, entries.cells)) for name in names}
         site_scores = request_site_scores(opened, EventPart, names) if by_site else SiteScores()
         facts = {"share_unknown": entries.n_outside / max(entries.n_outside + entries.n_inside, 1)}
-        return Scores(values, float(entries.n_patients), site_scores.scores, facts, site_scores.refused)
+        n_patients = float(entries.n_patients)
+        return Scores(values, n_patients, site_scores.scores, facts, site_scores.refused, opened.absent)
 
 
 EVENTS = EventScores()

@@ -227,7 +227,7 @@ class NumberScores:
         )
         site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
         ordered = {name: float(values[name]) for name in names}
-        return Scores(ordered, float(n), site_scores.scores, facts, site_scores.refused)
+        return Scores(ordered, float(n), site_scores.scores, facts, site_scores.refused, opened.absent)
 
     def _values(self, opened: Session) -> tuple[dict[str, float], float]:
         """Return all scores, and the number of records."""

@@ -139,7 +139,8 @@ class SurvivalScores:
         refused = judged[-1].site_refusals_
         site_scores = {site: _concordance(answer) for site, answer in judged[-1].sites_.items() if site not in refused}
         ordered = {name: values[name] for name in names}
-        return Scores(ordered, float(judged[-1].n_patients_), site_scores, refused=refused)
+        absent = {site: reason for each in judged for site, reason in each.session.absent.items()}
+        return Scores(ordered, float(judged[-1].n_patients_), site_scores, refused=refused, left_out=absent)
 
 
 def _judge(federation: Consortium, evaluation: SurvivalEvaluation) -> SurvivalEvaluation:

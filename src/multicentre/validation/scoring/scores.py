@@ -27,6 +27,8 @@ class Scores:
         Scores by site, for sites that release them.
     refused : dict of str to str
         Reasons of the sites that do not release their scores.
+    left_out : dict of str to str
+        Reasons of the sites whose records are not scored, because they refused or were lost.
     facts : dict of str to float
         Further facts: largest error of a score (``bound_roc_auc``), share of entries that cannot be scored
         (``share_unknown``), records that are not scored because of missing entries (``n_incomplete``).
@@ -37,6 +39,7 @@ class Scores:
     by_site: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     facts: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 class Evaluator(Protocol):

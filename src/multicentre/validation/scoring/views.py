@@ -311,7 +311,8 @@ class RowScores:
         if len(views) == 1:
             values = {name: values[name] for name in names}
         site_scores = request_site_scores(opened, self.part, tuple(values)) if by_site else SiteScores()
-        return Scores(values, n_records, site_scores.scores, refused=site_scores.refused)
+        refused, absent = site_scores.refused, opened.absent
+        return Scores(values, n_records, site_scores.scores, refused=refused, left_out=absent)
 
 
 LAWS = RowScores(row_law, (MAE, LOG), (MAE, LOG))

@@ -266,9 +266,10 @@ def test_sites_that_are_lost_in_between_leave_no_mixture(model, data):
     faults = Faults(lose={"graz": "sum_lines"})
     lossy = mc.Federation.in_process(parts, quorum=2, faults=faults)
     others = mc.Federation.in_process({name: parts[name] for name in SITES[1:]})
-    pd.testing.assert_frame_equal(
-        evaluate_classifier(model, lossy).to_frame(), evaluate_classifier(model, others).to_frame(), rtol=1e-9
-    )
+    evaluation = evaluate_classifier(model, lossy)
+    pd.testing.assert_frame_equal(evaluation.to_frame(), evaluate_classifier(model, others).to_frame(), rtol=1e-9)
+    assert list(evaluation.left_out) == ["graz"]
+    assert "Without graz: " in repr(evaluation)
 
 
 def test_the_figures_of_a_last_site_do_not_follow_from_the_others(model, data):

@@ -288,7 +288,7 @@ class ClassScores:
         values = {name: value for each in results for name, value in each.values.items()}
         facts |= {name: value for each in results for name, value in each.facts.items()}
         ordered = {name: values[name] for name in names}
-        return Scores(ordered, results[-1].n_records, site_scores.scores, facts, site_scores.refused)
+        return Scores(ordered, results[-1].n_records, site_scores.scores, facts, site_scores.refused, opened.absent)
 
     def _accuracy(self, opened: Session, names: Sequence[str]) -> Scores:
         right, wrong = total(opened, self.part.count_right, Nothing()).counts
