@@ -67,6 +67,9 @@ class MaskingKeys(SitePart):
         Number of sites that may collude with the coordinator.
     fields : SiteFields, optional
         Views and columns of the site.
+    used_names : set of (str, str), optional
+        Session and name of each agreement so far. It outlives the part, since a coordinator that lets a site forget a
+        session could otherwise have the picks of this site alone drawn again under terms that the others signed.
     """
 
     method: ClassVar[str] = "secure-sum"
@@ -81,6 +84,7 @@ class MaskingKeys(SitePart):
         min_sites: int = 2,
         n_colluding: int = 0,
         fields: SiteFields | None = None,
+        used_names: set[tuple[str, str]] | None = None,
     ) -> None:
         super().__init__(site, None)
         self.fields = fields or SiteFields()
@@ -88,7 +92,7 @@ class MaskingKeys(SitePart):
         self._peers = peers
         self._min_sites = max(min_sites, 2)
         self._n_colluding = n_colluding
-        self._used_names: set[str] = set()
+        self._used_names: set[tuple[str, str]] = set() if used_names is None else used_names
         self._agreement: Agreement | None = None
 
     @step(releases=Advertisement)
@@ -99,7 +103,7 @@ class MaskingKeys(SitePart):
         """
         self._check_sites(request)
         self._check_threshold(request)
-        self._used_names.add(request.agreement)
+        self._used_names.add((request.session, request.agreement))
         self._agreement = (RecoverableAgreement if request.recovers else ChainedAgreement)(request, self.site)
         return self._agreement.advertise(self._identity, self.fields)
 
@@ -185,7 +189,7 @@ class MaskingKeys(SitePart):
         return agreement
 
     def _check_sites(self, terms: Invitation) -> None:
-        if terms.agreement in self._used_names or not 1 <= terms.n_sums <= MOST_SUMS:
+        if (terms.session, terms.agreement) in self._used_names or not 1 <= terms.n_sums <= MOST_SUMS:
             raise RefusedByPolicy(
                 f"a key agreement must be new and for 1 to {MOST_SUMS} sums; "
                 f"got a repeated one, or one for {terms.n_sums} sums",
@@ -264,10 +268,13 @@ class MaskingSeal:
         self._peers = dict(peers)
         self._min_sites = min_sites
         self._n_colluding = n_colluding
+        self._used_names: set[tuple[str, str]] = set()
 
     def new_keys(self, site: str, held: SiteFields | None = None) -> MaskingKeys:
         """Return the site part with the keys of one session and the fields of the site."""
-        return MaskingKeys(site, self._identity, self._peers, self._min_sites, self._n_colluding, held)
+        return MaskingKeys(
+            site, self._identity, self._peers, self._min_sites, self._n_colluding, held, self._used_names
+        )
 
     def check(self, call: Call, keys: SitePart) -> None:
         """Check, before anything is computed or paid for, that masks for a call exist."""

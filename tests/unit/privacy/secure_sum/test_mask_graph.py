@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.sparse.csgraph import connected_components
 
 from multicentre.core.messages import Nothing
-from multicentre.errors import IntegrityError, MessageError
+from multicentre.errors import IntegrityError, MessageError, RefusedByPolicy
 from multicentre.privacy.secure_sum import agreement
 from multicentre.privacy.secure_sum.fixed_point import decode_release, encode_release, plan_grids
 from multicentre.privacy.secure_sum.identity import Identity
@@ -25,7 +25,7 @@ from multicentre.privacy.secure_sum.mask_graph import (
     security_bits,
 )
 from multicentre.privacy.secure_sum.rounds import _stacked
-from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys
+from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys, MaskingSeal
 from support.masking_parts import TRANSCRIPT, invitation
 from support.mixed_method import Mixed, MixedSite, begun, mixed
 
@@ -214,6 +214,16 @@ def test_picks_that_the_coordinator_changed_are_refused():
         with pytest.raises(MessageError, match=r"there must be 14 picks for each of 51 sites|side n must be"):
             parts["site-05"].agree(dataclasses.replace(public, picks=wrong).checked())
     parts["site-05"].agree(public)
+
+
+def test_the_picks_of_one_site_are_not_drawn_again_under_the_terms_that_others_signed():
+    """A third of the sites are all that one site picks with a probability of 2^-30: too many for draws of that site."""
+    seal = MaskingSeal(KEYS[NAMES[0]], PUBLIC)
+    seal.new_keys(NAMES[0]).advertise(TERMS)
+    forgotten_and_new = seal.new_keys(NAMES[0])
+    with pytest.raises(RefusedByPolicy, match="a key agreement must be new"):
+        forgotten_and_new.advertise(TERMS)
+    forgotten_and_new.advertise(dataclasses.replace(TERMS, agreement="another"))
 
 
 def test_a_site_that_sends_too_few_picks_is_refused():
