@@ -166,7 +166,7 @@ def test_wide_data_are_reduced_exactly(monkeypatch):
     rows = rng.normal(size=(25, 3)) @ rng.normal(size=(3, 490)) + 0.5 * rng.normal(size=(25, 490)) + 2
     begin = Parameters(rng.normal(size=(490, 3)), rng.normal(size=490), np.ones(490))
     reduced = fit_local(reduce_rows(rows, layout), layout, begin, n_iterations=20, tolerance=-1)
-    monkeypatch.setattr("multicentre.multiview.ppca.maths.problem._worth_reducing", lambda *_: False)
+    monkeypatch.setattr("multicentre_papers.published.ppca.problem._worth_reducing", lambda *_: False)
     full = fit_local(reduce_rows(rows, layout), layout, begin, n_iterations=20, tolerance=-1)
     assert reduced.objective == pytest.approx(full.objective, rel=1e-12)
     assert covariance_of(reduced.parameters) == pytest.approx(covariance_of(full.parameters), abs=1e-9)

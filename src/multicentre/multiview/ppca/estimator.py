@@ -34,10 +34,9 @@ from multicentre.multiview.ppca.figures import show_fit
 from multicentre.multiview.ppca.fitted import MvPPCAModel, bic_of
 from multicentre.multiview.ppca.maths.gauge import VarianceSums
 from multicentre.multiview.ppca.maths.invariant import site_log_likelihood
-from multicentre.multiview.ppca.maths.model import Parameters
+from multicentre.multiview.ppca.maths.model import NoiseModel, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.private import Clipping, default_radius, sum_moment_variances
-from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.selection import select_lowest
 from multicentre.multiview.ppca.planning import plan_fit
 from multicentre.multiview.ppca.site import MvPPCASite

@@ -16,9 +16,8 @@ from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
 from multicentre.multiview.agreement import Agreement
 from multicentre.multiview.ppca.maths import gauge
 from multicentre.multiview.ppca.maths.ard import active_axes
-from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import Floats, Layout, NoiseModel, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
-from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.regression import Choice
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from multicentre.multiview.agreement import Agreement
-from multicentre.multiview.ppca.maths.model import Floats, Layout
-from multicentre.multiview.ppca.maths.problem import NoiseModel
+from multicentre.multiview.ppca.maths.model import Floats, Layout, NoiseModel
 from multicentre.multiview.ppca.rounds import Plan
 
 # Sites with a view from which the variance of its intercepts is estimated: with three, two degrees of freedom are left

@@ -51,6 +51,7 @@ from multicentre.multiview.ppca.maths.model import (
     Floats,
     LatentLaw,
     Layout,
+    NoiseModel,
     Parameters,
     absorb_axes,
     absorb_law,
@@ -58,7 +59,6 @@ from multicentre.multiview.ppca.maths.model import (
 )
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 from multicentre.multiview.ppca.maths.prior import TYPICAL_PATIENTS
-from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.site import MvPPCASite
 
 # Logarithm of a variance that is beyond any unit of the columns, and whose square is a double.

@@ -27,10 +27,9 @@ from multicentre.multiview.ppca.maths import regression, selection
 from multicentre.multiview.ppca.maths.describe import add_up, describe_rows
 from multicentre.multiview.ppca.maths.hierarchy import Expectation, LatentSums, fit_around
 from multicentre.multiview.ppca.maths.latent_step import multiply_differences
-from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters, change_axes
+from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, NoiseModel, Parameters, change_axes
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, PriorUnits, site_contribution
 from multicentre.multiview.ppca.maths.private import Clipping, mean_by_person, sum_outer_products
-from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.rows import SiteRows
 
 

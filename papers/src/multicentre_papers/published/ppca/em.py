@@ -14,12 +14,12 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dtrtri
 from scipy.special import gammaln
 
-from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, PartSums, expect_part, invert_positive
-from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import LOG_TWO_PI, Floats, Layout, NoiseModel, Parameters, invert_positive
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
-from multicentre.multiview.ppca.maths.problem import NoiseModel, Problem, pose_problem
+from multicentre_papers.published.ppca.expectation import PartSums, expect_part
 from multicentre_papers.published.ppca.mixing import maximise_mixing
+from multicentre_papers.published.ppca.problem import Problem, pose_problem
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from multicentre.multiview.ppca.maths.invariant import SharedSums
-from multicentre.multiview.ppca.maths.model import Booleans, Floats, Layout, Parameters, absorb_law
+from multicentre.multiview.ppca.maths.model import Booleans, Floats, Layout, NoiseModel, Parameters, absorb_law
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
-from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.rows import estimate_noise, sum_entries, update_law
 
 

@@ -11,9 +11,8 @@ from multicentre.multiview.agreement import ViewScale
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca import rounds as loops
 from multicentre.multiview.ppca.estimator import FedMvPPCA
-from multicentre.multiview.ppca.maths.model import Parameters
+from multicentre.multiview.ppca.maths.model import NoiseModel, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
-from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre_papers.published.ppca.rounds import fit_local
 from multicentre_papers.published.ppca.site import AsPublishedSite

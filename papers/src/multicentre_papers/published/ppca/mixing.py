@@ -9,8 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from multicentre.core.tie_breaking import first_least
-from multicentre.multiview.ppca.maths.expectation import invert_positive
-from multicentre.multiview.ppca.maths.model import Floats
+from multicentre.multiview.ppca.maths.model import Floats, invert_positive
 
 # Expected gain in nats below which the search is skipped. A larger value saves time and ends further from the optimum.
 LEAST_GAIN = 1e-7

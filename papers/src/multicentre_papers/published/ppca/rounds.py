@@ -17,8 +17,8 @@ import numpy as np
 from multicentre.core.rounds import Rounds
 from multicentre.core.session import Session
 from multicentre.multiview.ppca import messages
-from multicentre.multiview.ppca.maths.model import Parameters
-from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, maximise_prior
+from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
+from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, assemble_prior
 from multicentre.multiview.ppca.rounds import Plan
 from multicentre_papers.published.ppca.em import random_start
 from multicentre_papers.published.ppca.messages import LocalRequest
@@ -80,3 +80,39 @@ def _state_of(prior: Prior, q: int) -> messages.Global:
 
 def _prior_of(state: messages.Global) -> Prior:
     return Prior(**messages.fields_of(state, Prior))
+
+
+def maximise_prior(sums: PriorSums, previous: Prior, layout: Layout, *, ddof: int = 0) -> Prior:
+    """Maximise the likelihood of the global law given the parameters of the sites (equations 4 to 6).
+
+    Parameters
+    ----------
+    sums : PriorSums
+        Over sites; posterior variances in them are added to the squares.
+    previous : Prior
+        The prior to which the sums' differences refer.
+    layout : Layout
+    ddof : {0, 1}, default 0
+        1 divides the squared deviations by C - 1, for the C sites with the view; advisable if C is 2 or 3.
+
+    Returns
+    -------
+    Prior
+        A view that no site has this round keeps its prior; a view that one site has gets a flat one.
+    """
+    sites = np.maximum(sums.sites, 1.0)
+    step = np.column_stack([sums.loadings, sums.mean]) / sites[layout.view_of, None]
+    sizes = np.asarray(layout.sizes, dtype=np.float64)
+    correction = sites / np.maximum(sites - ddof, 1.0)
+
+    def variance(squares: Floats, steps: Floats, spread: Floats, entries: Floats) -> Floats:
+        deviation = np.maximum(squares - sites * np.add.reduceat(np.square(steps).sum(axis=1), layout.starts), 0.0)
+        return np.asarray((correction * deviation + spread) / (sites * entries))
+
+    variances = np.stack(
+        [
+            variance(sums.loadings_square, step[:, :-1], sums.loadings_spread, sizes * sums.loadings.shape[1]),
+            variance(sums.mean_square, step[:, -1:], sums.mean_spread, sizes),
+        ]
+    )
+    return assemble_prior(sums, previous, layout, step, variances)

@@ -32,12 +32,12 @@ from multicentre.multiview.ppca.maths.model import (
     Floats,
     LatentLaw,
     Layout,
+    NoiseModel,
     Parameters,
     absorb_law,
     square_root,
 )
 from multicentre.multiview.ppca.maths.prior import Prior
-from multicentre.multiview.ppca.maths.problem import NoiseModel
 from multicentre.multiview.ppca.maths.rows import estimate_noise
 
 # An axis whose precision passes this explains nothing; higher would only lose digits.

@@ -23,11 +23,19 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.special import gammaln, psi
 
-from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, invert_positive
-from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import (
+    LOG_TWO_PI,
+    NOISE_FLOOR,
+    Booleans,
+    Floats,
+    LatentLaw,
+    Layout,
+    NoiseModel,
+    Parameters,
+    invert_positive,
+)
 from multicentre.multiview.ppca.maths.moments import PatternMoments, Rows, multiply_grouped, sum_outer_grouped
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
-from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, NoiseModel
 
 # Halvings of a change of axes that lowers the objective, before the axes stay.
 MOST_HALVINGS = 10

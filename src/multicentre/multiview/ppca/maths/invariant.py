@@ -19,10 +19,18 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from multicentre.multiview.ppca.maths.case_mix import maximise_law
-from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, invert_positive
-from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import (
+    LOG_TWO_PI,
+    NOISE_FLOOR,
+    Floats,
+    Integers,
+    LatentLaw,
+    Layout,
+    NoiseModel,
+    Parameters,
+    invert_positive,
+)
 from multicentre.multiview.ppca.maths.moments import PatternMoments
-from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, NoiseModel
 
 # Repetitions with intercepts, each of which costs O(d q^2) and finds the mean of the case mix at once. With one, the
 # covariance of the case mix settles over rounds instead.

@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
+NoiseModel = Literal["isotropic", "diagonal"]
+# Smallest noise variance as a share of the view's variance. At zero the likelihood is unbounded (a Heywood case). About
+# the square root of the rounding error of doubles, so that the floor does not affect noise that the data can determine.
+NOISE_FLOOR = 1e-8
+LOG_TWO_PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -190,3 +197,14 @@ def square_root(covariance: Floats) -> Floats:
 def absorb_law(parameters: Parameters, law: LatentLaw) -> Parameters:
     """Return the same law of rows with a standard latent law: W Phi^(1/2) and mu + W m."""
     return absorb_axes(parameters, law.mean, square_root(law.covariance))
+
+
+def invert_positive(matrix: Floats) -> tuple[Floats, float]:
+    """Return the inverse and the log determinant of a positive definite matrix of shape (q, q)."""
+    root, failed = dpotrf(matrix, lower=1, clean=1)
+    if failed:
+        raise np.linalg.LinAlgError(
+            "the latent precision must be positive definite; got a matrix without a Cholesky factor."
+        )
+    inverse_root, _ = dtrtri(root, lower=1)
+    return inverse_root.T @ inverse_root, 2.0 * float(np.log(root.diagonal()).sum())

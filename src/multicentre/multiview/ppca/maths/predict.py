@@ -19,6 +19,7 @@ from scipy.special import ndtri, stdtrit
 
 from multicentre.errors import ConfigurationError
 from multicentre.multiview.ppca.maths.model import (
+    LOG_TWO_PI,
     Booleans,
     Floats,
     Integers,
@@ -29,8 +30,6 @@ from multicentre.multiview.ppca.maths.model import (
     square_root,
 )
 from multicentre.multiview.ppca.maths.moments import Rows, multiply_grouped
-
-LOG_TWO_PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)

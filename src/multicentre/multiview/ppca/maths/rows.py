@@ -32,10 +32,12 @@ from multicentre.multiview.ppca.maths.hierarchy import (
 )
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round
 from multicentre.multiview.ppca.maths.model import (
+    NOISE_FLOOR,
     Booleans,
     Floats,
     LatentLaw,
     Layout,
+    NoiseModel,
     Parameters,
     absorb_law,
     square_root,
@@ -43,7 +45,6 @@ from multicentre.multiview.ppca.maths.model import (
 from multicentre.multiview.ppca.maths.moments import PatternMoments, Rows, reduce_chunks, sum_outer_grouped
 from multicentre.multiview.ppca.maths.predict import project_rows
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior
-from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, NoiseModel
 from multicentre.multiview.ppca.maths.start import StartSums, multiply_second_moments, sum_first_moments
 
 # Floats that the work on one chunk of rows may take, about 128 MB.

@@ -19,10 +19,9 @@ import numpy as np
 
 from multicentre.core.tie_breaking import first_least
 from multicentre.errors import ConfigurationError, DataError
-from multicentre.multiview.ppca.maths.model import Floats, Integers, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import Floats, Integers, Layout, NoiseModel, Parameters
 from multicentre.multiview.ppca.maths.moments import Rows, multiply_grouped, sum_outer_grouped
 from multicentre.multiview.ppca.maths.predict import project_rows
-from multicentre.multiview.ppca.maths.problem import NoiseModel
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from multicentre.multiview.ppca.maths.prior import (
     Prior,
     PriorSums,
     fit_inverse_gamma,
-    maximise_prior,
     site_contribution,
 )
 from multicentre_papers.published.ppca.em import fit_local
+from multicentre_papers.published.ppca.rounds import maximise_prior
 from support.examples import examples
 from support.ppca_simulation import (
     LAYOUT,

@@ -3,20 +3,73 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from multicentre.errors import DataError
-from multicentre.multiview.ppca.maths.expectation import Blocks, Part
-from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import (
+    NOISE_FLOOR,
+    Booleans,
+    Floats,
+    Integers,
+    Layout,
+    NoiseModel,
+    Parameters,
+)
 from multicentre.multiview.ppca.maths.moments import Moments, PatternMoments, RowMoments, ScatterMoments
 from multicentre.multiview.ppca.maths.prior import Prior
 
-NoiseModel = Literal["isotropic", "diagonal"]
-# Smallest noise variance as a share of the view's variance. At zero the likelihood is unbounded (a Heywood case). About
-# the square root of the rounding error of doubles, so that the floor does not affect noise that the data can determine.
-NOISE_FLOOR = 1e-8
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of consecutive features: one block per view, or one per noise variance.
+
+    Parameters
+    ----------
+    starts : int array of shape (g,)
+        First feature of each block.
+    widths : int array of shape (g,)
+        Number of stored features per block.
+    sizes : array of shape (g,)
+        Number of original features per block; larger than `widths` after an exact reduction of wide data.
+    view : int array of shape (g,)
+        View of each block.
+    """
+
+    starts: Integers
+    widths: Integers
+    sizes: Floats
+    view: Integers
+
+    @classmethod
+    def of_views(cls, widths: Integers, sizes: Integers) -> Blocks:
+        """Return one block per view."""
+        starts = np.concatenate([[0], np.cumsum(widths)[:-1]]).astype(np.int64)
+        return cls(starts, widths, sizes.astype(np.float64), np.arange(len(widths)))
+
+    @classmethod
+    def of_features(cls, sizes: Integers) -> Blocks:
+        """Return one block per feature, for views with `sizes` features."""
+        d = int(sizes.sum())
+        views = np.repeat(np.arange(len(sizes)), sizes)
+        return cls(np.arange(d), np.ones(d, dtype=np.int64), np.ones(d), views)
+
+    def total(self, values: Floats) -> Floats:
+        """Sum values of shape (d,) within each block, shape (g,)."""
+        return np.asarray(np.add.reduceat(values, self.starts))
+
+    def spread(self, values: Floats) -> Floats:
+        """Repeat values of shape (g,) over the features of their block, shape (d,)."""
+        return np.repeat(values, self.widths)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one site with the same views: their stacked features, views and moments."""
+
+    features: slice | Integers
+    views: Integers
+    moments: Moments
 
 
 @dataclass(frozen=True)
