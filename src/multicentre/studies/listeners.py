@@ -1,4 +1,4 @@
-"""Listeners of a run: labels of its fits, record of lost and left-out sites, and log of problems at sites."""
+"""Labels of the fits of a run, and log of problems at sites."""
 
 from __future__ import annotations
 
@@ -44,54 +44,6 @@ class LabelledListener(Listener):
     def sites_left_out(self, reasons: Mapping[str, str]) -> None:
         """Forward the sites that are left out of a fit."""
         self._listener.sites_left_out({site: f"{self._label}: {reason}" for site, reason in reasons.items()})
-
-    def site_awaited(self, site: str, reason: str) -> None:
-        """Forward the wait for a site."""
-        self._listener.site_awaited(site, reason)
-
-
-class LossRecorder(Listener):
-    """Forwards events, and records the reasons for lost and left-out sites.
-
-    Parameters
-    ----------
-    listener : Listener
-        Receiver of the events.
-
-    Attributes
-    ----------
-    losses : dict of str to str
-        Fit, time and reason of the last loss, by site.
-    left_out : dict of str to str
-        Last fit that was made without a refusing site, and the reason, by site.
-    """
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self.losses: dict[str, str] = {}
-        self.left_out: dict[str, str] = {}
-
-    def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
-        """Forward the start of a loop."""
-        self._listener.rounds_began(name, n_rounds, done)
-
-    def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
-        """Forward the end of a round."""
-        self._listener.round_ended(name, number, metrics)
-
-    def rounds_ended(self, name: str, number: int) -> None:
-        """Forward the end of a loop."""
-        self._listener.rounds_ended(name, number)
-
-    def site_lost(self, site: str, reason: str) -> None:
-        """Record and forward the loss of a site."""
-        self.losses[site] = reason
-        self._listener.site_lost(site, reason)
-
-    def sites_left_out(self, reasons: Mapping[str, str]) -> None:
-        """Record and forward the sites that are left out of a fit."""
-        self.left_out.update(reasons)
-        self._listener.sites_left_out(reasons)
 
     def site_awaited(self, site: str, reason: str) -> None:
         """Forward the wait for a site."""

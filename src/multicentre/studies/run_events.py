@@ -31,9 +31,18 @@ class EventRecorder(Listener):
     ----------
     listener : Listener
         Receiver of the events.
+
+    Attributes
+    ----------
+    losses : dict of str to str
+        Fit, time and reason of the last loss, by site.
+    left_out : dict of str to str
+        Last fit that was made without a refusing site, and the reason, by site.
     """
 
     def __init__(self, listener: Listener) -> None:
+        self.losses: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
         self._listener = listener
         self._path: Path | None = None
         self._traffic: Traffic | None = None
@@ -95,11 +104,13 @@ class EventRecorder(Listener):
 
     def site_lost(self, site: str, reason: str) -> None:
         """Record and forward the loss of a site."""
+        self.losses[site] = reason
         self.write("site_lost", site=site, reason=reason)
         self._listener.site_lost(site, reason)
 
     def sites_left_out(self, reasons: Mapping[str, str]) -> None:
         """Record and forward the sites that are left out of a fit."""
+        self.left_out.update(reasons)
         self.write("sites_left_out", reasons=dict(reasons))
         self._listener.sites_left_out(reasons)
 

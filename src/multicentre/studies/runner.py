@@ -34,7 +34,7 @@ from multicentre.studies.analyses import (
 )
 from multicentre.studies.checks import refuse_models
 from multicentre.studies.disclosure_cards import concerns_patients, join_cards, summarise_ledgers
-from multicentre.studies.listeners import LabelledListener, LossRecorder, site_log
+from multicentre.studies.listeners import LabelledListener, site_log
 from multicentre.studies.policy_conflicts import check_budgets, check_policies, planned_refusals, protection_of
 from multicentre.studies.run_events import EventRecorder
 from multicentre.studies.run_folder import DIGESTS, RunFolder
@@ -62,7 +62,6 @@ class _Run:
     analyses: list[Analysis]
     sites: Mapping[str, SiteData]
     policies: Mapping[str, Policy]
-    listener: LossRecorder
     events: EventRecorder
     key: PseudonymKey | None
     connect: Connect | None = None
@@ -201,9 +200,8 @@ def _prepare_run(
     if connect is not None:
         refuse_models(study)
     events = EventRecorder(listener or Listener())
-    recorder = LossRecorder(events)
     if connect is not None:
-        return _Run(study, analyses_of(study, {}), {}, {}, recorder, events, None, connect)
+        return _Run(study, analyses_of(study, {}), {}, {}, events, None, connect)
     if study.is_vertical:
         check_policies(study, make_estimator(study))
     check_budgets(study)
@@ -214,7 +212,7 @@ def _prepare_run(
     }
     path = study.privacy.pseudonym_key
     key = None if path is None else PseudonymKey.read(path)
-    return _Run(study, analyses_of(study, allowed), allowed, policies, recorder, events, key)
+    return _Run(study, analyses_of(study, allowed), allowed, policies, events, key)
 
 
 def _allowed_columns(name: str, data: PatientData, policy: Policy) -> PatientData:
@@ -288,7 +286,7 @@ def _federation(run: _Run) -> Federation:
             patience_s=terms.patience_s,
             sites_per_patient=run.study.privacy.sites_per_patient,
             folder=run.folder.path,
-            listener=LabelledListener(run.listener, "fit"),
+            listener=LabelledListener(run.events, "fit"),
             sign=run.sign,
         )
     return Federation.in_process(
@@ -305,7 +303,7 @@ def _federation(run: _Run) -> Federation:
         one_row_per_patient=run.study.data.one_row_per_patient,
         pseudonym_key=run.key,
         folder=run.folder.path,
-        listener=LabelledListener(run.listener, "fit"),
+        listener=LabelledListener(run.events, "fit"),
     )
 
 
@@ -316,7 +314,7 @@ def _analyse(run: _Run, federation: Federation) -> None:
         run.policies,
         run.key,
         run.connect is not None,
-        lambda label: LabelledListener(run.listener, label),
+        lambda label: LabelledListener(run.events, label),
     )
     if not run.study.analyses:
         analysis = run.analyses[0]
@@ -334,7 +332,7 @@ def _analyse(run: _Run, federation: Federation) -> None:
             name=f"{federation.name}.{number}",
             openings=itertools.count(1),
             shared=shared,
-            listener=LabelledListener(run.listener, analysis.name),
+            listener=LabelledListener(run.events, analysis.name),
         )
         try:
             entry = finish_analysis(analysis, _fit(run, analysis, numbered), setting)
@@ -395,7 +393,7 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
         _write_disclosure(run, federation)
     message = "interrupted" if isinstance(error, KeyboardInterrupt) else _message(error)
     status = "interrupted" if resumable else "failed"
-    left_out = {**run.folder.metadata.get("left_out", {}), **run.listener.left_out}
+    left_out = {**run.folder.metadata.get("left_out", {}), **run.events.left_out}
     run.folder.update(
         status=status, message=message, losses=_losses(run), left_out=left_out, **clock.metadata(federation)
     )
@@ -414,7 +412,7 @@ def _exit_code(error: BaseException) -> int:
 
 def _losses(run: _Run) -> dict[str, str]:
     """Return the reasons for lost sites, in this process and in earlier processes of the run."""
-    return {**run.folder.metadata.get("losses", {}), **run.listener.losses}
+    return {**run.folder.metadata.get("losses", {}), **run.events.losses}
 
 
 def _resume_hint(run: _Run) -> str:
