@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 MISSING = "missing"
 Format = Literal["html", "latex", "csv"]
 

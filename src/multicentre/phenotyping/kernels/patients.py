@@ -43,9 +43,7 @@ def patient_norms(tensor: SparseTensor) -> Floats:
         return np.asarray(units * np.sqrt(squares))
 
 
-def cooccurrence(
-    tensor: SparseTensor, pairs: Sequence[tuple[int, int]] | None = None
-) -> dict[tuple[int, int], csr_array]:
+def cooccurrence(tensor: SparseTensor) -> dict[tuple[int, int], csr_array]:
     """Sum over patients of normalised co-occurrences of codes, W = sum_i X_i / ||X_i||_F.
 
     With more than two feature modes, a patient's marginals over the pairs of modes are divided by their joint norm.
@@ -54,13 +52,11 @@ def cooccurrence(
     ----------
     tensor : SparseTensor
         Tensor of N >= 3 modes.
-    pairs : sequence of (int, int), optional
-        Pairs (m, n) of feature modes; by default all with m < n.
 
     Returns
     -------
     dict from (int, int) to scipy.sparse.csr_array, shape (I_m, I_n)
-        One patient changes all of them combined by at most 1 in the l2 norm.
+        By pair of feature modes, m < n. One patient changes all of them combined by at most 1 in the l2 norm.
 
     Examples
     --------
@@ -68,11 +64,10 @@ def cooccurrence(
     >>> cooccurrence(tensor)[1, 2].toarray().round(6).tolist()
     [[1.0, 0.6], [0.0, 0.8]]
     """
-    chosen = list(combinations(range(1, tensor.n_modes), 2)) if pairs is None else list(pairs)
     largest = np.zeros(tensor.shape[0])
     np.maximum.at(largest, tensor.coordinates[:, 0], np.abs(_finite(tensor.counts)))
     counts = _finite(tensor.counts) / np.where(largest > 0, largest, 1.0)[tensor.coordinates[:, 0]]
-    marginals = {pair: _patient_marginals(tensor, pair, counts) for pair in chosen}
+    marginals = {pair: _patient_marginals(tensor, pair, counts) for pair in combinations(range(1, tensor.n_modes), 2)}
     squares = sum(
         np.bincount(cells[:, 0], weights=values**2, minlength=tensor.shape[0]) for cells, values in marginals.values()
     )

@@ -237,15 +237,15 @@ def wald_p_values(coefficients: Floats, errors: Floats) -> Floats:
     return np.asarray(2.0 * ndtr(-ratios))
 
 
-def odds_ratios(coefficients: Floats, errors: Floats, level: float = 0.95) -> Floats:
-    """Return odds ratios with their Wald intervals, shape (p, 3): ratio, lower end, upper end.
+def odds_ratios(coefficients: Floats, errors: Floats) -> Floats:
+    """Return odds ratios with their 95 % Wald intervals, shape (p, 3): ratio, lower end, upper end.
 
     Examples
     --------
     >>> odds_ratios(np.array([np.log(2.0)]), np.array([0.0])).round(9).tolist()
     [[2.0, 2.0, 2.0]]
     """
-    reach = ndtri(0.5 + 0.5 * level) * errors
+    reach = ndtri(0.5 + 0.5 * 0.95) * errors
     return np.asarray(np.exp(np.column_stack([coefficients, coefficients - reach, coefficients + reach])))
 
 

@@ -153,11 +153,10 @@ def plain_cooccurrence(cells, pairs):
     return sums
 
 
-@pytest.mark.parametrize("pairs", [None, [(1, 3)], [(1, 2), (2, 3)]])
-def test_cooccurrence_of_four_modes_are_joint_marginals(draw, dense, pairs):
+def test_cooccurrence_of_four_modes_are_joint_marginals(draw, dense):
     tensor, _ = draw((7, 4, 3, 5))
-    found = cooccurrence(tensor, pairs)
-    expected = plain_cooccurrence(dense(tensor), pairs or list(combinations((1, 2, 3), 2)))
+    found = cooccurrence(tensor)
+    expected = plain_cooccurrence(dense(tensor), list(combinations((1, 2, 3), 2)))
     assert found.keys() == expected.keys()
     for pair, part in found.items():
         np.testing.assert_allclose(part.toarray(), expected[pair], atol=7 * 1e-8)
