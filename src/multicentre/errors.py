@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
+_MOST_COMPARED = 3  # each is compared with all valid names, which takes a second for ten thousand
 MOST_NAMED = 10  # about as many names fit on one line of a terminal
 
 
@@ -133,6 +136,23 @@ def name_some(sites: Sequence[str]) -> str:
     if len(sites) <= MOST_NAMED:
         return ", ".join(sites)
     return f"{', '.join(sites[:2])} and {len(sites) - 2:,} more"
+
+
+def nearest_name(names: Iterable[object], valid_names: Iterable[object]) -> str:
+    """Return a question with the valid names that are nearest to the first invalid ones; empty if none is near.
+
+    It discloses valid names, so they must be the caller's: columns of tables that the caller reads, of the schema that
+    the sites agreed on, or names of a study file; never those of a table at a site.
+
+    Examples
+    --------
+    >>> nearest_name(["creatinin", "xyz"], ["age", "creatinine"])
+    "Did you mean 'creatinine'? "
+    """
+    texts = list(dict.fromkeys(map(str, valid_names)))
+    compared = itertools.islice(names, _MOST_COMPARED)
+    near = [match for name in compared for match in difflib.get_close_matches(str(name), texts, n=1)]
+    return f"Did you mean {' and '.join(map(repr, dict.fromkeys(near)))}? " if near else ""
 
 
 def _of_sites(error: MulticentreError, sites: Sequence[str], n_sites: int) -> MulticentreError:

@@ -16,7 +16,7 @@ from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement
 from multicentre.data.schema import check_columns
-from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DataError, SchemaMismatch, nearest_name
 from multicentre.statistics.quantiles.maths import coarsen, up_to_float32
 from multicentre.statistics.quantiles.rounds import cuts_for_bins
 
@@ -67,10 +67,11 @@ def assign_columns(session: Session, roles: messages.Roles, columns: Sequence[st
     named = roles.columns
     features = tuple(name for name in columns if name not in named)
     if not set(named) <= set(columns) or len(set(named)) < len(named) or not features:
+        absent = [name for name in named if name not in columns]
         raise ConfigurationError(
             f"sample_weight, base_margin and event must be different columns of the sites; got {', '.join(named)}",
             where="sample_weight",
-            hint=f"The columns begin with {', '.join(columns[:8])}.",
+            hint=f"{nearest_name(absent, columns)}The columns begin with {', '.join(columns[:8])}.",
         )
     if named:
         session.ask(BoostingSite.assign_columns, roles)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Annotated
 
@@ -24,14 +23,12 @@ def docs(
             return show_json([{"name": name, "title": title} for name, title in titles.items()])
         return show(align([["page", "title"], *([name, title] for name, title in titles.items())]))
     if page not in pages:
-        from multicentre.errors import ConfigurationError
+        from multicentre.errors import ConfigurationError, nearest_name
 
-        near = difflib.get_close_matches(page, pages, n=1)
-        nearest = f"Did you mean {near[0]!r}? " if near else ""
         raise ConfigurationError(
             f"page must be the name of a page; got {page!r}",
             where="docs",
-            hint=f"{nearest}multicentre docs lists all pages.",
+            hint=f"{nearest_name([page], pages)}multicentre docs lists all pages.",
         )
     text = pages[page].read_text(encoding="utf-8").rstrip()
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +10,7 @@ from typing import Annotated
 import typer
 
 from multicentre.cli.console import AsJson, handle_errors, show, show_json
-from multicentre.errors import ConfigurationError, MissingExtra
+from multicentre.errors import ConfigurationError, MissingExtra, nearest_name
 
 
 @handle_errors
@@ -43,7 +42,6 @@ def _find(paper: str) -> ModuleType:
             hint="Install it with: pip install multicentre-papers.",
         ) from None
     if paper not in papers:
-        near = difflib.get_close_matches(paper, papers, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known papers: {', '.join(papers)}."
+        hint = nearest_name([paper], papers).strip() or f"Known papers: {', '.join(papers)}."
         raise ConfigurationError(f"paper must be a known short name; got {paper!r}", where="reproduce", hint=hint)
     return importlib.import_module(f"multicentre_papers.{paper.replace('-', '_')}")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.cells import Fault, count_entries, is_categorical
-from multicentre.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError, nearest_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +92,8 @@ def check_references(categories: Categories, references: Mapping[str, Any], wher
             raise ConfigurationError(
                 f"references must name categories; got {name!r}",
                 where=where,
-                hint=f"Declare its levels in `categories`. Declared are {', '.join(map(str, categories)) or 'none'}.",
+                hint=f"{nearest_name([name], categories)}Declare its levels in `categories`. Declared are "
+                f"{', '.join(map(str, categories)) or 'none'}.",
             )
         level_texts = [level_name(level) for level in categories[name]]
         if level_name(reference) not in level_texts:

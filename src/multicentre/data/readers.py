@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.blocks import Block, place, read_block
 from multicentre.data.multiview import MultiViewData
-from multicentre.errors import ConfigurationError, DataError, MissingExtra
+from multicentre.errors import ConfigurationError, DataError, MissingExtra, nearest_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -258,7 +258,7 @@ def _read_view(view: str, path: Path, table: pd.DataFrame, columns: Sequence[str
             raise DataError(
                 "the column must be in the file; it is missing",
                 where=f"{path}, {place(view, name)}",
-                hint="Correct the name.",
+                hint=f"{nearest_name([name], table.columns)}Correct the name.",
             )
     try:
         return read_block(view, table[selected])

@@ -22,7 +22,7 @@ from multicentre.data.categories import (
     read_levels,
 )
 from multicentre.data.cells import Fault, raise_faults, read_numbers
-from multicentre.errors import DataError
+from multicentre.errors import DataError, nearest_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +121,8 @@ def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
     absent = list(dict.fromkeys(name for name in names if name not in frame.columns))
     if absent:
         blank = [column for column in frame.columns if str(column).strip() in map(str, absent)]
-        hint = f"Remove the blanks around {', '.join(map(repr, blank))}." if blank else "Correct the name."
+        correction = f"{nearest_name(absent, frame.columns)}Correct the name."
+        hint = f"Remove the blanks around {', '.join(map(repr, blank))}." if blank else correction
         raise DataError(
             f"all columns must be in the frame; missing: {', '.join(map(str, absent))}", where="frame", hint=hint
         )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.survival import SurvivalData
-from multicentre.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError, nearest_name
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -133,7 +133,7 @@ def split_by_column(data: SurvivalData, column: str, n_sites: int, random_state:
         raise DataError(
             f"column must be one of the data's columns; got {column!r}",
             where="split_by_column",
-            hint=f"Use one of {', '.join(data.columns)}.",
+            hint=f"{nearest_name([column], data.columns)}Use one of {', '.join(data.columns)}.",
         )
     return _sorted_by(data, data.X[:, data.columns.index(column)], n_sites, random_state)
 

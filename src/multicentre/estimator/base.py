@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import json
@@ -35,6 +34,7 @@ from multicentre.errors import (
     MulticentreError,
     SeparationWarning,
     describe_reasons,
+    nearest_name,
 )
 from multicentre.estimator.docstrings import complete_documentation
 from multicentre.estimator.figures import Figure
@@ -395,8 +395,7 @@ def find_estimator(name: str) -> type[FederatedEstimator]:
         The method needs a library that is not installed.
     """
     if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Installed methods: {', '.join(METHODS)}."
+        hint = nearest_name([name], METHODS).strip() or f"Installed methods: {', '.join(METHODS)}."
         raise ConfigurationError(f"method must be an installed method; got {name!r}", where="method", hint=hint)
     estimator: type[FederatedEstimator] = import_class(METHODS[name], name)
     return estimator

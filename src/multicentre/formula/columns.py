@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.categories import families, read_level
-from multicentre.errors import DataError, MessageError, SchemaMismatch
+from multicentre.errors import DataError, MessageError, SchemaMismatch, nearest_name
 from multicentre.formula.design import BuiltFactor, Design
 from multicentre.formula.functions import SCALARS, apply_scalar, apply_spline
 
@@ -204,5 +204,5 @@ def check_names(sources: Iterable[str], columns: Sequence[str], levels: Sequence
         raise SchemaMismatch(
             f"names in a formula must be columns or categories of the data; got {', '.join(absent)}",
             where="formula",
-            hint=f"The columns and categories begin with {', '.join(names[:10])}.",
+            hint=f"{nearest_name(absent, available)}The columns and categories begin with {', '.join(names[:10])}.",
         )

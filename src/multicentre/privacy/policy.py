@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any, Literal, Self, get_args
 from multicentre.core.calls import Protection
 from multicentre.core.messages import Declaration, place
 from multicentre.core.steps import Step
-from multicentre.errors import ConfigurationError, MulticentreError, RefusedByPolicy
+from multicentre.errors import ConfigurationError, MulticentreError, RefusedByPolicy, nearest_name
 from multicentre.privacy.allowed_methods import check_allowed
 
 LEAST_EPSILON = 1e-6  # a smaller epsilon, or one above its inverse, is a typing error
@@ -316,6 +315,5 @@ def _number(value: object) -> float:
 
 def unknown_key(key: str, valid_keys: list[str], where: str) -> ConfigurationError:
     """Return the error for an unknown key; its hint names the closest valid key."""
-    near = difflib.get_close_matches(key, valid_keys, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Valid keys: {', '.join(valid_keys)}."
+    hint = nearest_name([key], valid_keys).strip() or f"Valid keys: {', '.join(valid_keys)}."
     return ConfigurationError(f"the key {key!r} is unknown", where=where, hint=hint)

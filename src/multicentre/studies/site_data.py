@@ -23,7 +23,7 @@ from multicentre.data import (
 from multicentre.data.both import SurvivalAndTable
 from multicentre.data.concatenate import check_together
 from multicentre.data.kinds import PatientData
-from multicentre.errors import ConfigurationError, DataError, MulticentreError
+from multicentre.errors import ConfigurationError, DataError, MulticentreError, nearest_name
 from multicentre.studies.label_columns import Key, LabelColumns, read_label_columns
 from multicentre.studies.study import Study
 from multicentre.studies.tables import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE, DataTable, OutcomeTable, SurvivalTable
@@ -312,7 +312,7 @@ def _labels(table: pd.DataFrame, column: str) -> tuple[str, ...]:
         raise DataError(
             "the file has no such column",
             where=f"column {column!r}",
-            hint="Correct its name, add it, or leave label_column out.",
+            hint=f"{nearest_name([column], table.columns)}Correct its name, add it, or leave label_column out.",
         )
     n_without = int(table[column].isna().sum())
     if n_without:

@@ -209,10 +209,11 @@ class TestRowsForAModel:
                 "'stage' is a level .*no entry of 'age'|no entry of 'age'",
             ),
             (pd.DataFrame({"age": [50]}), "all columns must be in the frame; missing: stage"),
+            (pd.DataFrame({"age": [50], "stages": ["I"]}), "missing: stage. Did you mean 'stages'?"),
             (pd.DataFrame({"stage": ["I"]}), "all columns must be in the frame; missing: age"),
             ([[50, 0]], "3 columns of the fit; got 2"),
         ],
-        ids=["level", "both", "category", "number", "array"],
+        ids=["level", "both", "category", "near", "number", "array"],
     )
     def test_what_does_not_fit_is_refused(self, X, said):
         with pytest.raises(DataError, match=said):

@@ -108,6 +108,7 @@ def test_columns_of_a_design(formula, columns):
     ("formula", "error", "message"),
     [
         ("weight", SchemaMismatch, "got weight.*begin with age, bmi, rooms, stage, sex"),
+        ("agee + rooms", SchemaMismatch, "got agee. Did you mean 'age'?"),
         ("log(stage)", ConfigurationError, "stage is a category"),
         ("C(age)", ConfigurationError, "levels of a column of numbers must be stated"),
         ("C(stage, ref='IV')", ConfigurationError, "one of at least 2 different levels, I, II; got IV"),

@@ -54,7 +54,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.categories import families
 from multicentre.data.schema import agree_tables
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, nearest_name
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes, saved_message
 from multicentre.statistics.quantiles import find_quantiles
@@ -269,10 +269,11 @@ class Describe(DescribeResults):
         by = outcome if self.by == OUTCOME and OUTCOME not in described.columns else self.by
         group_levels = tuple(name.partition("=")[2] for name in levels if name.partition("=")[0] == by)
         if self.by and not group_levels:
+            categories = families(levels)
             raise ConfigurationError(
                 f"by must name a category, a column of categorical, or the outcome if it is a class; got {self.by!r}",
                 where="by",
-                hint=f"Categories are {', '.join(families(levels)) or 'none'}.",
+                hint=f"{nearest_name([self.by], categories)}Categories are {', '.join(categories) or 'none'}.",
             )
         other_levels = tuple(name for name in levels if name.partition("=")[0] != by)
         return Groups(by or "", group_levels, tuple(numbers), other_levels)

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.survival import SurvivalData
-from multicentre.errors import ConfigurationError, MulticentreError
+from multicentre.errors import ConfigurationError, MulticentreError, nearest_name
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.presentation import effect_text, frame_of_tests
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
@@ -164,7 +164,7 @@ class CoxResults(SurvivalEstimator):
             raise ConfigurationError(
                 f"column must be one of the fit's columns; got {column!r}",
                 where=column,
-                hint="Name one of feature_names_in_.",
+                hint=f"{nearest_name([column], effects.columns)}Name one of feature_names_in_.",
             )
         place = effects.columns.index(column)
         values, errors = effects.estimates[:, place], effects.standard_errors[:, place]

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.core.tie_breaking import first_least
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, nearest_name
 from multicentre.estimator.figures import Bars, Figure, Lines
 from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
@@ -251,7 +251,7 @@ class FedHazardBoost(SurvivalEstimator):
             raise ConfigurationError(
                 f"column must be one of the fit's columns; got {column!r}",
                 where="column",
-                hint="Name one of feature_names_in_.",
+                hint=f"{nearest_name([column], self.feature_names_in_)}Name one of feature_names_in_.",
             )
         place = self.feature_names_in_.index(column)
         chosen = np.asarray(self._typical(place) if values is None else values, dtype=np.float64)

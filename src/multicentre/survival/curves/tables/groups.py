@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.categories import families, read_level
-from multicentre.errors import ConfigurationError, DataError
+from multicentre.errors import ConfigurationError, DataError, nearest_name
 
 Floats = NDArray[np.float64]
 # Largest number of groups of a table.
@@ -72,11 +72,11 @@ def find_groups(
         _check_one_reference(group, family, columns)
         grouping = Grouping(tuple(name.partition("=")[2] for name in family), family, (1.0,) * len(family))
     if not grouping.columns:
-        valid_names = ", ".join(dict.fromkeys(name.partition("=")[0] for name in columns))
+        valid_names = list(dict.fromkeys(name.partition("=")[0] for name in columns))
         raise ConfigurationError(
             f"group must be a column or category of the data; got {group!r}",
             where=f"group {group!r}",
-            hint=f"Name one of {valid_names[:200]}.",
+            hint=f"{nearest_name([group], valid_names)}Name one of {', '.join(valid_names)[:200]}.",
         )
     check_groups(grouping.columns, np.array(grouping.levels))
     return grouping
