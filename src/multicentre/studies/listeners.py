@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from multicentre.core.rounds import Listener
 
 class LabelledListener(Listener):
     """Forwards events with a label in place of the loop's name.
+
+    Of loops side by side, such as those of folds, all but the first also have a number: "fit", "fit 2", "fit 3".
 
     Parameters
     ----------
@@ -24,18 +27,21 @@ class LabelledListener(Listener):
     def __init__(self, listener: Listener, label: str) -> None:
         self._listener = listener
         self._label = label
+        self._labels: dict[str, str] = {}  # of the loops that run
 
     def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
         """Forward the start of a loop."""
-        self._listener.rounds_began(self._label, n_rounds, done)
+        labels = (f"{self._label} {number}" if number > 1 else self._label for number in itertools.count(1))
+        self._labels[name] = next(label for label in labels if label not in self._labels.values())
+        self._listener.rounds_began(self._labels[name], n_rounds, done)
 
     def round_ended(self, name: str, number: int, metrics: Mapping[str, float]) -> None:
         """Forward the end of a round."""
-        self._listener.round_ended(self._label, number, metrics)
+        self._listener.round_ended(self._labels.get(name, self._label), number, metrics)
 
     def rounds_ended(self, name: str, number: int) -> None:
         """Forward the end of a loop."""
-        self._listener.rounds_ended(self._label, number)
+        self._listener.rounds_ended(self._labels.pop(name, self._label), number)
 
     def site_lost(self, site: str, reason: str) -> None:
         """Forward the loss of a site, with the fit."""

@@ -102,7 +102,7 @@ class RunState:
 
     @property
     def loop(self) -> Loop | None:
-        """Loop of the last event."""
+        """Loop of the last start or end of a round."""
         return next(reversed(self.loops.values()), None)
 
     def apply(self, event: Event) -> None:
@@ -241,7 +241,8 @@ def _rounds_began(state: RunState, event: Event) -> None:
 
 
 def _round_ended(state: RunState, event: Event) -> None:
-    loop = state.loops.setdefault(str(event["loop"]), Loop(str(event["loop"])))
+    loop = state.loops.pop(str(event["loop"]), None) or Loop(str(event["loop"]))
+    state.loops[loop.name] = loop  # last, since loops can run side by side
     loop.number, loop.metrics = event["round"], event["metrics"]
     state.awaited = {}  # every awaited site has answered or was lost
     loop.objective = loop.objective or next(iter(event["metrics"]), "")

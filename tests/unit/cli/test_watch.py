@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 from multicentre.cli import app, watch
 from multicentre.cli.run_view import describe_event, describe_state
+from multicentre.core.rounds import Listener
 from multicentre.core.storage import held, is_held
 from multicentre.estimator.registry import METHODS
 from multicentre.studies import read_study, resume_run, run_study
+from multicentre.studies.listeners import LabelledListener
 from multicentre.studies.run_events import EVENTS, EventRecorder
 from multicentre.studies.run_state import RunReader, RunState, find_run
 from support.studies_toy import STUDY, TOY, Interrupts, write_study
@@ -192,6 +194,27 @@ def test_sites_that_are_lost_awaited_and_left_out():
     assert "1 of 3 answer" in text
     assert "lost oslo: no answer" in text
     assert "left out porto: min_patients" in text
+
+
+def test_loops_side_by_side_keep_their_rounds_and_objectives_apart(tmp_path):
+    recorder = EventRecorder(Listener())
+    recorder.open(tmp_path)
+    listener = LabelledListener(recorder, "fit")
+    for name in ("0.1.1-rounds", "0.1.2-rounds"):
+        listener.rounds_began(name, 9, 0)
+    for number in (1, 2):
+        listener.round_ended("0.1.1-rounds", number, {"loss": 10.0 - number})
+        listener.round_ended("0.1.2-rounds", number, {"loss": 20.0 - number})
+    listener.rounds_ended("0.1.1-rounds", 2)
+    listener.rounds_began("0.1.3-rounds", 9, 0)  # takes the place of the first one
+    reader = RunReader(tmp_path)
+    reader.read()
+    loops = {loop.name: (loop.number, loop.values, loop.ended) for loop in reader.state.loops.values()}
+    assert loops == {"fit 2": (2, [19.0, 18.0], False), "fit": (0, [], False)}
+    assert reader.state.loop.name == "fit"
+    listener.round_ended("0.1.2-rounds", 3, {"loss": 17.0})
+    reader.read()
+    assert (reader.state.loop.name, reader.state.loop.change) == ("fit 2", -1.0)
 
 
 def test_objective_is_drawn_in_ascii_where_needed():
