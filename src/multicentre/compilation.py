@@ -25,7 +25,7 @@ class CompilationNotice(Listener):
         """Receive that the compiler begins with a function."""
         module = event.data["dispatcher"].py_func.__module__
         package = ".".join(module.split(".")[:2])
-        if not module.startswith("multicentre.") or package in self._announced:
+        if not module.startswith(("multicentre.", "multicentre_papers.")) or package in self._announced:
             return
         self._announced.add(package)
         text = f"Compiling kernels of {package}: up to a minute, once per installation."

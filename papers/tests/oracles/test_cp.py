@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import pyttb
 
-from multicentre.phenotyping.kernels.factors import draw_scaled
 from multicentre_papers.baselines.cp import CPALS, CPSGD
+from multicentre_papers.entry_descent import draw_scaled
 from support.event_sites import simulate_events
 
 pytestmark = pytest.mark.filterwarnings("ignore:CPSGD minimises the error at positive entries only:UserWarning")

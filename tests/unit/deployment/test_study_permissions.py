@@ -155,7 +155,7 @@ def studied_cases():
     return [name for name, case in CASES.items() if type(case.make()) in kinds]
 
 
-@pytest.mark.filterwarnings("ignore::multicentre.phenotyping.fitted.model.MaskedLossWarning")
+@pytest.mark.filterwarnings("ignore::multicentre_papers.entry_descent.MaskedLossWarning")
 @pytest.mark.parametrize("name", studied_cases())
 def test_a_fit_asks_no_step_that_its_card_does_not_name(name):
     """Such a step would be refused at every hospital, and would pass in a simulation."""

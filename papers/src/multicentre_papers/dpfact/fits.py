@@ -17,10 +17,11 @@ from multicentre.data import EventTensor
 from multicentre.errors import NoiseWarning, SeparationWarning
 from multicentre.federation import Federation
 from multicentre.phenotyping.dpfact import DPFact
-from multicentre.phenotyping.fitted.model import MaskedLossWarning, PhenotypeModel, rank_outcome
+from multicentre.phenotyping.fitted.model import PhenotypeModel, rank_outcome
 from multicentre.privacy.policy import Policy
 from multicentre_papers.baselines.trip import TRIP
 from multicentre_papers.dpfact import published
+from multicentre_papers.entry_descent import MaskedLossWarning
 from multicentre_papers.published import DPFactAsPublished
 from multicentre_papers.published.dpfact.estimator import ClaimWarning
 

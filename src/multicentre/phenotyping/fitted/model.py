@@ -47,10 +47,6 @@ N_SUMMARISED = 10
 N_SWEEPS = 20
 
 
-class MaskedLossWarning(UserWarning):
-    """The loss includes only entries above zero."""
-
-
 class Phenotypes:
     """Fitted phenotypes, from pooled or federated data; a phenotype has one weight per code of every mode.
 

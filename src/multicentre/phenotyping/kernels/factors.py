@@ -39,38 +39,6 @@ def draw_factors(sizes: Mapping[str, int], rank: int, seed: int | Sequence[int])
     return {mode: normalise_columns(generator.random((size, rank)))[0] for mode, size in sizes.items()}
 
 
-def draw_scaled(
-    shape: Sequence[int], rank: int, mean: float, generator: np.random.Generator
-) -> tuple[list[Floats], float]:
-    """Draw one factor per mode from U(0, c), with c such that the mean prediction is `mean`; return them and c.
-
-    The mean of a product of N entries is ``(c / 2)^N``, of which a prediction sums one per component.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        Patients, then codes of every mode. A coordinator, which has no patients, passes 0 and draws the other factors.
-    rank : int
-    mean : float
-        Above 0.
-    generator : numpy.random.Generator
-
-    Returns
-    -------
-    factors : list of arrays of shape (I_n, r)
-    largest : float
-        ``c``.
-
-    Examples
-    --------
-    >>> (patients, codes), largest = draw_scaled((2, 3), 4, 1.0, np.random.default_rng(0))
-    >>> patients.shape, codes.shape, largest
-    ((2, 4), (3, 4), 1.0)
-    """
-    largest = float((mean / (rank * 0.5 ** len(shape))) ** (1 / len(shape)))
-    return [largest * generator.random((size, rank)) for size in shape], largest
-
-
 def normalise_columns(factor: Floats) -> tuple[Floats, Floats]:
     """Return the factor with columns of unit length and their lengths; a column of zeros stays.
 

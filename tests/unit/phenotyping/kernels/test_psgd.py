@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from multicentre.phenotyping.kernels.clipped import pass_patients
 from multicentre.phenotyping.kernels.hals import squared_error_at_entries
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
-from multicentre.phenotyping.kernels.psgd import pass_entries
+from multicentre_papers.entry_descent import pass_entries
 from support.examples import examples
 
 

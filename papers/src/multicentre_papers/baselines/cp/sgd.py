@@ -10,13 +10,11 @@ import numpy as np
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real
-from multicentre.phenotyping.fitted.model import MaskedLossWarning
-from multicentre.phenotyping.kernels.factors import draw_scaled
 from multicentre.phenotyping.kernels.hals import squared_error
 from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
-from multicentre.phenotyping.kernels.psgd import pass_entries, require_finite_descent
 from multicentre_papers.baselines.cp.maths import order_by_patient
 from multicentre_papers.baselines.cp.pooled import PooledPhenotypes
+from multicentre_papers.entry_descent import MaskedLossWarning, draw_scaled, pass_entries, require_finite_descent
 
 
 class CPSGD(PooledPhenotypes):

@@ -18,8 +18,7 @@ from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.messages import Factors
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.fit_sums import FitSums
-from multicentre.phenotyping.fitted.model import MaskedLossWarning
-from multicentre.phenotyping.kernels.factors import draw_scaled
+from multicentre_papers.entry_descent import MaskedLossWarning, draw_scaled
 from multicentre_papers.published.dpfact.maths import claimed_epsilon, published_noise
 from multicentre_papers.published.dpfact.messages import BeginDrawn
 from multicentre_papers.published.dpfact.rounds import PublishedPlan, fit_entries

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
-from multicentre.phenotyping.kernels.psgd import pass_entries, require_finite_descent
+from multicentre_papers.entry_descent import pass_entries, require_finite_descent
 
 Floats = NDArray[np.float64]
 

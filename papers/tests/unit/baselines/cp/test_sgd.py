@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from multicentre.errors import ConfigurationError, NotConverged
-from multicentre.phenotyping.fitted.model import MaskedLossWarning
 from multicentre_papers.baselines.cp import CPALS, CPSGD
+from multicentre_papers.entry_descent import MaskedLossWarning
 from support.event_sites import simulate_events
 
 ignored = pytest.mark.filterwarnings("ignore:CPSGD minimises the error at positive entries only:UserWarning")

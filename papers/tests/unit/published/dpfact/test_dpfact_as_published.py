@@ -15,8 +15,8 @@ from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact.messages import Agreed, Begin
 from multicentre.phenotyping.fitted.communication import communication_table
-from multicentre.phenotyping.fitted.model import MaskedLossWarning
 from multicentre.phenotyping.scores import factor_match_score
+from multicentre_papers.entry_descent import MaskedLossWarning
 from multicentre_papers.published import DPFactAsPublished
 from multicentre_papers.published.dpfact import rounds
 from multicentre_papers.published.dpfact.estimator import ClaimWarning

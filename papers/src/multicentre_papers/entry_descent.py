@@ -1,7 +1,6 @@
-"""One pass of stochastic gradient descent, entry by entry.
+"""Stochastic gradient descent, entry by entry, over only the listed entries of a tensor.
 
-The algorithm of the DPFact paper (Ma et al., CIKM 2019, Algorithm 1) with its errata corrected, over only the listed
-entries.
+The algorithm of the DPFact paper (Ma et al., CIKM 2019, Algorithm 1) with its errata corrected.
 """
 
 from __future__ import annotations
@@ -27,6 +26,42 @@ LARGEST = 1e8
 
 REORDERED = {"reassoc", "nsz", "contract"}
 """Sums over columns may be taken in any order, which vectorises them; tested to 1e-12."""
+
+
+class MaskedLossWarning(UserWarning):
+    """The loss includes only entries above zero."""
+
+
+def draw_scaled(
+    shape: Sequence[int], rank: int, mean: float, generator: np.random.Generator
+) -> tuple[list[Floats], float]:
+    """Draw one factor per mode from U(0, c), with c such that the mean prediction is `mean`; return them and c.
+
+    The mean of a product of N entries is ``(c / 2)^N``, of which a prediction sums one per component.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Patients, then codes of every mode. A coordinator, which has no patients, passes 0 and draws the other factors.
+    rank : int
+    mean : float
+        Above 0.
+    generator : numpy.random.Generator
+
+    Returns
+    -------
+    factors : list of arrays of shape (I_n, r)
+    largest : float
+        ``c``.
+
+    Examples
+    --------
+    >>> (patients, codes), largest = draw_scaled((2, 3), 4, 1.0, np.random.default_rng(0))
+    >>> patients.shape, codes.shape, largest
+    ((2, 4), (3, 4), 1.0)
+    """
+    largest = float((mean / (rank * 0.5 ** len(shape))) ** (1 / len(shape)))
+    return [largest * generator.random((size, rank)) for size in shape], largest
 
 
 def pass_entries(
