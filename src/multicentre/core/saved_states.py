@@ -72,8 +72,9 @@ class SavedStates:
 
     def settle(self, session: str) -> None:
         """Make the restored states of a session final."""
-        for key in [key for key in self._replaced if key[0] == session]:
-            del self._replaced[key]
+        for key in list(self._replaced):  # a session may be forgotten meanwhile
+            if key[0] == session:
+                self._replaced.pop(key, None)
 
     def _keep(self, store: Store, command: StateCommand) -> None:
         """Store the state of a part; only calls create parts, because they select the records."""

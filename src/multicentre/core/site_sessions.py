@@ -202,8 +202,9 @@ class SiteSessions:
                 where=selection.plan,
                 hint=_NEW_PLAN,
             )
-        parts = [part for (session, _), part in self.parts.items() if session == selection.plan]
-        part = next((part for part in parts if part.folds is not None), None)
+        # A list first: in process, a session that is collected as garbage is forgotten at any moment, in any thread.
+        parts = [self.parts.get(key) for key in list(self.parts) if key[0] == selection.plan]
+        part = next((part for part in parts if part is not None and part.folds is not None), None)
         folds = np.zeros(0, dtype=np.int64) if part is None or part.folds is None else part.folds
         places = np.flatnonzero(np.isin(folds, selection.folds) & (folds >= 0))
         if part is None or not len(places):

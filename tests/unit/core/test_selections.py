@@ -2,16 +2,22 @@
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
 
 import multicentre as mc
 from multicentre.core.calls import Call, Selection
+from multicentre.core.consortium import Consortium
 from multicentre.core.messages import Message, Nothing, array
+from multicentre.core.site_runtime import SiteRuntime
 from multicentre.core.steps import Acknowledgement, SitePart, step
+from multicentre.engines.in_process import InProcess
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused
-from support.toy_method import FedMean, federate
+from multicentre.privacy.guard import Guard
+from multicentre.privacy.ledger import Ledger
+from support.toy_method import FedMean, Guess, MeanSite, federate
 
 
 @dataclass(frozen=True)
@@ -224,3 +230,27 @@ def test_an_ask_that_is_not_what_the_step_takes_reaches_no_step():
 
         forged = dataclasses.replace(call, step=Taking.take, request=Fold(np.zeros(3)))
         assert "must be an array of dtype i8" in str(runtime.answer(forged).error)
+
+
+class CollectedMeanwhile(str):
+    """A session's name; the garbage collector runs when it is first compared."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        collect, self.collect = self.collect, lambda: None
+        collect()
+        return str.__eq__(self, other)
+
+
+def test_a_session_that_is_collected_as_garbage_while_records_are_selected_disturbs_nothing():
+    runtimes = {
+        name: SiteRuntime(name, rows, Guard(mc.Policy(min_patients=0), Ledger())) for name, rows in SITES.items()
+    }
+    opened = divided(Consortium(InProcess(runtimes)))
+    for runtime in runtimes.values():
+        sessions, name = runtime.sessions, CollectedMeanwhile("earlier")
+        name.collect = partial(sessions.forget, "garbage", lambda part: True)
+        sessions.parts = {(name, MeanSite): None, ("garbage", MeanSite): None, **sessions.parts}
+    answers = opened.select([0], opened.sites).begin(MeanSite).ask(MeanSite.size, Guess(np.zeros(3), 7))
+    assert [one.n for one in answers.values()] == [15.0] * 3
