@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile
 
 demo: $(CORE) ## run a federated analysis of six simulated centres
 	@$(BIN)/multicentre demo
@@ -109,7 +109,7 @@ lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes
 	$(LOCK) $(UPGRADE) --group docs --constraint requirements/test.lock --output-file requirements/docs.lock
 
 clean: YES := 1
-clean: dissolve ## remove the environment, every cache, and the folder of `make consortium` with its ledgers
+clean: dissolve ## remove the environment, every cache, dist, and build with what is in it, ledgers included
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(CREATED):

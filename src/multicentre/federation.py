@@ -423,7 +423,12 @@ def _with_policies(
     return [(name, data, _policy_of(name, policy)) for name, data in _checked(sites).items()]
 
 
-def _checked(sites: Mapping[Any, Any]) -> Mapping[str, Any]:
+def _checked(sites: Any) -> Mapping[str, Any]:
+    if not isinstance(sites, Mapping):
+        raise ConfigurationError(
+            f"sites must be a mapping of a name to the data of each site; got {type(sites).__name__}",
+            hint='Pass {"lyon": data_of_lyon, "porto": data_of_porto}, for example.',
+        )
     for name in sites:
         check_site_name(name)
     return sites

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import sys
 import tempfile
 import traceback
@@ -39,6 +40,12 @@ def show_json(value: Any) -> None:
 def notify(text: str) -> None:
     """Print a message for the user on standard error."""
     typer.echo(harmless(text), err=True)
+
+
+def program() -> str:
+    """Return the command line as the reader can enter it: by name on the search path, otherwise as it was started."""
+    started = Path(sys.argv[0])
+    return str(started) if started.name == "multicentre" and shutil.which("multicentre") is None else "multicentre"
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, align, handle_errors, show, show_json
+from multicentre.cli.console import AsJson, align, handle_errors, program, show, show_json
 
 app = typer.Typer(help="Public and simulated data sets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -52,4 +52,4 @@ def example(
     if as_json:
         show_json({"study": str(study)})
     else:
-        show(f"Wrote three hospitals and study.toml to {folder}. Next: multicentre run {study}")
+        show(f"Wrote three hospitals and study.toml to {folder}. Next: {program()} run {study}")

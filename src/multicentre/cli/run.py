@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, handle_errors, notify, show, show_json
+from multicentre.cli.console import AsJson, handle_errors, notify, program, show, show_json
 
 if TYPE_CHECKING:
     from multicentre.core.rounds import Listener
@@ -150,7 +150,7 @@ def demo(
         return show_json(run_as_dict(folder, report))
     show(f"\n{describe_run(folder)}\n")
     show(f"Report: {report}")
-    show(f"Next: multicentre ledger show {folder.path} --site centre-1   (all releases of one centre)")
+    show(f"Next: {program()} ledger show {folder.path} --site centre-1   (all releases of one centre)")
     return None
 
 

@@ -103,7 +103,8 @@ class VerifiedLedger:
             notes.append(f"signed under {self.head.key}; compare this key with the site's card: give --key")
         if not self.in_run_summary and not self.n_witnesses:
             notes.append("its end is not recorded elsewhere: cut-off entries would not be detected; give --witness")
-        witnesses = f", recorded by {self.n_witnesses} others" if self.n_witnesses else ""
+        others = "one other party" if self.n_witnesses == 1 else f"{self.n_witnesses} other parties"
+        witnesses = f", recorded by {others}" if self.n_witnesses else ""
         remark = f" ({'; '.join(notes)})" if notes else witnesses
         return f"intact, {self.head.entries} entries, ends with {self.head.hash}{remark}"
 

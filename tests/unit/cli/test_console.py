@@ -1,12 +1,14 @@
 """Progress and text tables."""
 
 import io
+import sys
 import warnings
 
+import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from multicentre.cli.console import handle_errors
+from multicentre.cli.console import handle_errors, program
 from multicentre.cli.progress import Bars, Lines
 from multicentre.cli.summary import describe_comparison, describe_left_out, describe_releases
 
@@ -97,3 +99,12 @@ def test_a_warning_of_many_fits_is_one_note(capsys):
         warnings.simplefilter("always")
         fit()
     assert capsys.readouterr().err.splitlines() == ["Note: 4 patients left out", "Note: 5 patients left out"]
+
+
+@pytest.mark.parametrize(("on_path", "entered"), [(True, "multicentre"), (False, ".venv/bin/multicentre")])
+def test_the_next_command_is_one_that_the_reader_can_enter(on_path, entered, tmp_path, monkeypatch):
+    if on_path:
+        (tmp_path / "multicentre").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [".venv/bin/multicentre", "demo"])
+    assert program() == entered

@@ -313,6 +313,11 @@ def test_policy_by_site_and_columns_fail_closed():
         federate(sites, policy=mc.Policy(columns=("age",)))
 
 
+def test_sites_without_names_are_refused():
+    with pytest.raises(ConfigurationError, match=r"^sites must be a mapping .*; got list"):
+        mc.Federation.in_process(list(toy_sites().values()))
+
+
 def test_a_policy_file_holds_for_every_site(tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text("min_patients = 31\n")
