@@ -356,7 +356,7 @@ class FedCox(CoxResults):
             scores = sum_scores(session, agreed, fit, plan)
             spread_of = covariance(fit.totals.information, plan.alpha, is_informed, scores)
         tests = global_tests(fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1])
-        valid_tests = {"score"} if (is_informed & ~fit.reliable).any() else set(tests)
+        valid_tests = ["score"] if (is_informed & ~fit.reliable).any() else list(tests)
         self.tests_ = {name: tests[name] for name in valid_tests if np.isfinite(tests[name].statistic)}
         self._set_inference(fit, spread_of, self._model_based)
 

@@ -50,6 +50,7 @@ def test_a_constant_column_has_no_coefficient_and_no_error(times):
     alone = fitted(without, times)
     np.testing.assert_allclose(model.coef_[:2], alone.coef_, rtol=0, atol=1e-9)
     assert model.tests_["wald"].degrees_of_freedom == 2
+    assert list(model.tests_) == ["likelihood_ratio", "wald", "score"]  # the order of the table
 
 
 @pytest.mark.parametrize("times", TIMES)
