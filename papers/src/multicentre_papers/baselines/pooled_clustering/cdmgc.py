@@ -9,7 +9,14 @@ from typing import ClassVar, Literal, cast
 import numpy as np
 from scipy import sparse
 
-from multicentre.clustering.graphs import (
+from multicentre.clustering.partition import partition_rows
+from multicentre.estimator.parameters import Integer, ParameterRanges, Real
+from multicentre_papers.baselines.pooled_clustering.base import (
+    PooledClusterer,
+    Views,
+    merge_groups,
+)
+from multicentre_papers.baselines.pooled_clustering.graphs import (
     Floats,
     Labels,
     connected_labels,
@@ -17,13 +24,6 @@ from multicentre.clustering.graphs import (
     neighbour_graph,
     project_rows,
     spectral_embedding,
-)
-from multicentre.clustering.partition import partition_rows
-from multicentre.estimator.parameters import Integer, ParameterRanges, Real
-from multicentre_papers.baselines.pooled_clustering.base import (
-    PooledClusterer,
-    Views,
-    merge_groups,
 )
 
 _LEAST_DISTANCE = 1e-12  # keeps the weight of a view finite if it equals the fused graph

@@ -8,7 +8,6 @@ from typing import ClassVar, cast
 import numpy as np
 from scipy import linalg
 
-from multicentre.clustering.graphs import Floats, Labels, project_rows, unit_length_rows
 from multicentre.clustering.partition import partition_rows
 from multicentre.estimator.parameters import Integer, ParameterRanges, Real
 from multicentre_papers.baselines.pooled_clustering.base import (
@@ -17,6 +16,7 @@ from multicentre_papers.baselines.pooled_clustering.base import (
     nearest_orthonormal,
     standardise,
 )
+from multicentre_papers.baselines.pooled_clustering.graphs import Floats, Labels, project_rows, unit_length_rows
 
 
 class FSMSC(PooledClusterer):

@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.preprocessing import normalize
 
-from multicentre.clustering.graphs import Labels
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges
 from multicentre_papers.baselines.pooled_clustering.base import PooledClusterer, Views, standardise
+from multicentre_papers.baselines.pooled_clustering.graphs import Labels
 
 
 class Plain(PooledClusterer):

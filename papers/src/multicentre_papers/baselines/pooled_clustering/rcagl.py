@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from multicentre.clustering.coclustering import Coclustering, cocluster
-from multicentre.clustering.graphs import project_rows, unit_length_rows
 from multicentre.clustering.partition import partition_rows
 from multicentre.estimator.parameters import Integer, ParameterRanges, Real
 from multicentre_papers.baselines.pooled_clustering.base import (
@@ -24,6 +22,8 @@ from multicentre_papers.baselines.pooled_clustering.base import (
     nearest_orthonormal,
     standardise,
 )
+from multicentre_papers.baselines.pooled_clustering.coclustering import Coclustering, cocluster
+from multicentre_papers.baselines.pooled_clustering.graphs import project_rows, unit_length_rows
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -6,7 +6,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from multicentre.clustering.graphs import (
+from multicentre.clustering.partition import partition_rows
+from multicentre.core.tie_breaking import first_largest
+from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges
+from multicentre_papers.baselines.pooled_clustering.base import PooledClusterer, Views
+from multicentre_papers.baselines.pooled_clustering.graphs import (
     Floats,
     Graph,
     Labels,
@@ -15,10 +19,6 @@ from multicentre.clustering.graphs import (
     self_tuning_graph,
     unit_length_rows,
 )
-from multicentre.clustering.partition import partition_rows
-from multicentre.core.tie_breaking import first_largest
-from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges
-from multicentre_papers.baselines.pooled_clustering.base import PooledClusterer, Views
 
 # As in CDMGC and as in Zelnik-Manor and Perona (2004).
 DEFAULT_NEIGHBOURS = {"neighbours": 10, "self_tuning": 7}

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from multicentre.clustering.coclustering import Coclustering, cocluster
-from multicentre.clustering.graphs import project_rows, unit_length_rows
 from multicentre.clustering.partition import partition_rows
 from multicentre.estimator.parameters import Integer, ParameterRanges, Real
 from multicentre_papers.baselines.pooled_clustering.base import (
     PooledClusterer,
     Views,
 )
+from multicentre_papers.baselines.pooled_clustering.coclustering import Coclustering, cocluster
+from multicentre_papers.baselines.pooled_clustering.graphs import project_rows, unit_length_rows
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]

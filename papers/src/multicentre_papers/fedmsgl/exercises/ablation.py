@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.clustering.graphs import neighbour_graph
 from multicentre.clustering.hypergraph import embed, embed_graph, hyperedge_factor, unit_rows
 from multicentre.clustering.partition import partition_rows
 from multicentre.datasets import split_views
 from multicentre.datasets.labelled import LabelledMultiView
+from multicentre_papers.baselines.pooled_clustering.graphs import neighbour_graph
 from multicentre_papers.fedmsgl.contenders import ONE_SHOT, contenders
 from multicentre_papers.fedmsgl.fits import N_STARTS, fit, match, quiet, relabelled
 from multicentre_papers.fedmsgl.levels import NAMES

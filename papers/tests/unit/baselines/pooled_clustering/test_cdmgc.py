@@ -8,7 +8,6 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from multicentre.clustering.graphs import connected_labels, laplacian_eigenvectors, neighbour_graph
 from multicentre.errors import ConfigurationError, DataError
 from multicentre_papers.baselines.pooled_clustering.cdmgc import (
     CDMGC,
@@ -17,6 +16,11 @@ from multicentre_papers.baselines.pooled_clustering.cdmgc import (
     objective,
     split_views,
     weigh_views,
+)
+from multicentre_papers.baselines.pooled_clustering.graphs import (
+    connected_labels,
+    laplacian_eigenvectors,
+    neighbour_graph,
 )
 
 TRUTH = np.repeat([0, 1, 2], 20)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy import optimize
 from scipy.stats import ortho_group
 
-from multicentre.clustering.graphs import project_rows
 from multicentre.data.multiview import MultiViewData
 from multicentre.errors import ConfigurationError, DataError
+from multicentre_papers.baselines.pooled_clustering.graphs import project_rows
 from multicentre_papers.baselines.pooled_clustering.rcagl import (
     RCAGL,
     keep_links,

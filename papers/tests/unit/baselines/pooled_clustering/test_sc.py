@@ -7,10 +7,10 @@ from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler, normalize
 
-from multicentre.clustering.graphs import neighbour_graph, self_tuning_graph
 from multicentre.data.multiview import MultiViewData
 from multicentre.errors import ConfigurationError, DataError
 from multicentre_papers.baselines.pooled_clustering.base import merge_groups, nearest_orthonormal, standardise
+from multicentre_papers.baselines.pooled_clustering.graphs import neighbour_graph, self_tuning_graph
 from multicentre_papers.baselines.pooled_clustering.plain import Plain
 from multicentre_papers.baselines.pooled_clustering.sc import SC
 

@@ -1,4 +1,4 @@
-"""Graphs of samples and their spectra, shared by the clustering methods.
+"""Graphs of samples and their spectra, shared by the methods for pooled views.
 
 Samples are rows. Both graphs are invariant to translation, rotation and scaling of a view. Distances are squared
 Euclidean.

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import sparse
 
-from multicentre.clustering import graphs
-from multicentre.clustering.graphs import (
+from multicentre_papers.baselines.pooled_clustering import graphs
+from multicentre_papers.baselines.pooled_clustering.graphs import (
     connected_labels,
     laplacian_eigenvectors,
     neighbour_graph,

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from multicentre.clustering.graphs import connected_labels, project_rows
+from multicentre_papers.baselines.pooled_clustering.graphs import connected_labels, project_rows
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize, sparse
 
-from multicentre.clustering.coclustering import (
+from multicentre_papers.baselines.pooled_clustering.coclustering import (
     Coclustering,
     cocluster,
     embed_bipartite,
