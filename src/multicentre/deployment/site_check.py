@@ -107,7 +107,7 @@ def examine(site: Site, *, check_coordinator: bool = True, check_data: bool = Tr
     examination = Examination()
     examination.check("folder", lambda: _folder(site))
     keys_valid = examination.check("keys", lambda: f"{card_of(site).name}, card {card_of(site).fingerprint}")
-    examination.check("vault", lambda: f"key readable: {site.vault_key!r}")
+    examination.check("vault", lambda: _vault(site))
     trusted = examination.check("authority", lambda: _authority(site.ca))
     if check_coordinator:
         examination.check("coordinator", lambda: _coordinator(site) if trusted else _NOT_CHECKED)
@@ -202,6 +202,11 @@ def _coordinator(site: Site) -> str | Finding:
         return Finding("coordinator", "fault", f"{detail}, {hint}", ConfigurationError.exit_code)
     level: Level = "note" if report.days_left < _FEW_DAYS else "ok"
     return Finding("coordinator", level, f"{detail}. {_REGISTERED}")
+
+
+def _vault(site: Site) -> str:
+    _ = site.vault_key  # raises if it cannot be read
+    return f"the key that encrypts states can be read from {site.keys.vault}"
 
 
 def _count_approvals(approvals: Approvals) -> str | Finding:
