@@ -1,4 +1,4 @@
-"""Agreement of a partition with known classes, with other partitions, and with its embedding.
+"""Agreement of a partition with known classes, and with other partitions.
 
 Labels can be numbers or text; the scores depend only on the members of a class or cluster. The best value is 1. No
 method uses the scores against classes in `fit`.
@@ -7,8 +7,7 @@ References
 ----------
 L. Hubert, P. Arabie (1985), Comparing partitions, Journal of Classification 2, 193-218. A. Strehl, J. Ghosh (2002),
 Cluster ensembles, Journal of Machine Learning Research 3, 583-617. N. X. Vinh, J. Epps, J. Bailey (2010), Information
-theoretic measures for clusterings comparison, Journal of Machine Learning Research 11, 2837-2854. P. J. Rousseeuw
-(1987), Silhouettes, Journal of Computational and Applied Mathematics 20, 53-65.
+theoretic measures for clusterings comparison, Journal of Machine Learning Research 11, 2837-2854.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from itertools import combinations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from multicentre.errors import ConfigurationError, DataError
@@ -27,8 +26,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Labels = Sequence[Hashable] | NDArray[np.generic]
 Average = Literal["max", "arithmetic"]
-# Samples up to which all pairs of distances are computed: 200 MB for 5000.
-MOST_SILHOUETTES = 5000
 
 
 def contingency(truth: Labels, clusters: Labels) -> Integers:
@@ -160,51 +157,6 @@ def stability(labellings: Iterable[Labels]) -> float:
     if len(encoded) < 2:
         raise DataError(f"labellings must be at least 2; got {len(encoded)}", where="labellings")
     return float(np.mean([adjusted_rand(one, other) for one, other in combinations(encoded, 2)]))
-
-
-def silhouette(embedding: ArrayLike, labels: Labels, *, most: int = MOST_SILHOUETTES) -> float:
-    """Return the mean silhouette, which compares distances within a cluster and to the nearest other one.
-
-    Parameters
-    ----------
-    embedding : array of shape (n, c)
-    labels : sequence of length n
-        Between 2 and n - 1 clusters.
-    most : int, default 5000
-        Limit of the number of samples; of more, a fixed random sample of this size is used.
-
-    Returns
-    -------
-    float
-        From -1 to 1.
-
-    Raises
-    ------
-    DataError
-        A single cluster, or as many clusters as samples: no silhouette exists.
-
-    Examples
-    --------
-    >>> round(silhouette([[0.0], [1.0], [9.0], [10.0]], ["a", "a", "b", "b"]), 3)
-    0.889
-    """
-    from sklearn.metrics import silhouette_score
-
-    rows, clusters = np.asarray(embedding, dtype=np.float64), _encode(labels, "labels")
-    if rows.ndim != 2 or len(rows) != len(clusters) or not np.isfinite(rows).all():
-        raise DataError(
-            f"embedding must have {len(clusters)} finite rows, one per label; got shape {rows.shape}", where="embedding"
-        )
-    if len(rows) > most:
-        sample = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
-        rows, clusters = rows[sample], clusters[sample]
-    n_clusters = len(np.unique(clusters))
-    if not 2 <= n_clusters < len(rows):
-        raise DataError(
-            f"clusters must be from 2 to {len(rows) - 1} for a silhouette of {len(rows)} samples; got {n_clusters}",
-            where="labels",
-        )
-    return float(silhouette_score(rows, clusters))
 
 
 def _accuracy(table: Integers) -> float:

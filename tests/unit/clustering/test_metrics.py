@@ -17,7 +17,6 @@ from multicentre.clustering.metrics import (
     contingency,
     normalised_mutual_information,
     purity,
-    silhouette,
     stability,
 )
 from multicentre.errors import ConfigurationError, DataError
@@ -129,22 +128,6 @@ def test_stability_is_the_mean_over_pairs():
         stability([labellings[0], labellings[1][:-1]])
 
 
-def test_silhouette_is_scikit_learn_s_and_of_a_sample_where_there_are_many():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(60, 2)) + 4.0 * (np.arange(60) % 2)[:, None]
-    labels = np.array(["left", "right"])[np.arange(60) % 2]
-    assert silhouette(rows, labels) == pytest.approx(oracle.silhouette_score(rows, labels))
-    some = silhouette(rows, labels, most=30)
-    assert some == silhouette(rows, labels, most=30) != silhouette(rows, labels)
-    assert some == pytest.approx(silhouette(rows, labels), abs=0.1)
-
-
-@pytest.mark.parametrize("labels", [[0] * 4, [0, 1, 2, 3]])
-def test_a_partition_without_silhouette_says_so(labels):
-    with pytest.raises(DataError, match="for a silhouette of 4 samples; got"):
-        silhouette(np.arange(4.0)[:, None], labels)
-
-
 def test_bad_input_is_refused():
     for truth, found, why in [
         ([], [], "at least one; got none"),
@@ -158,5 +141,3 @@ def test_bad_input_is_refused():
             accuracy(truth, found)
     with pytest.raises(ConfigurationError, match="arithmetic"):
         normalised_mutual_information([0, 1], [0, 1], "geometric")
-    with pytest.raises(DataError, match="finite rows"):
-        silhouette(np.array([[0.0], [np.nan], [1.0]]), [0, 0, 1])
