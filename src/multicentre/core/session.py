@@ -305,6 +305,14 @@ class Session:
         """Return the noise that this fit plans for a step; None without differential privacy."""
         return self.plan.noise_of(step, 0) if self.plan else None
 
+    def rounding(self, step: Step[Any, Any, Any], field: str) -> float:
+        """Return the largest rounding error of a field of a step's sum, in the field's unit; 0 if sums are unmasked.
+
+        Masked sums are multiples of a power of two, which is larger the more sites there are. Rounds that compare two
+        sums, or stop at a small change, cannot resolve less.
+        """
+        return self.consortium.summation.rounding(self, step).get(field, 0.0)
+
     def rounds(self, max_iter: int, kind: type[M], start: Callable[[], M], *, name: str = "rounds") -> Rounds[M]:
         """Return the loop of a method, resumed from its last checkpoint if there is one.
 

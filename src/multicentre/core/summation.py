@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -42,6 +42,9 @@ class Summation(Protocol):
     def noise_spread(self, session: Session) -> float:
         """Return the standard deviation of the noise in the last sum, relative to that of the plan."""
 
+    def rounding(self, session: Session, step: Step[Any, Any, Any]) -> Mapping[str, float]:
+        """Return the largest rounding error of the fields of a step's sum; fields without rounding may be absent."""
+
 
 class PlainSummation:
     """Unmasked summation: the coordinator's process adds the answers and returns only the sum."""
@@ -60,6 +63,10 @@ class PlainSummation:
     def noise_spread(self, session: Session) -> float:
         """Return the square root of the number of sites: each site adds the full noise."""
         return math.sqrt(len(session.sites))
+
+    def rounding(self, session: Session, step: Step[Any, Any, Any]) -> Mapping[str, float]:
+        """Return an empty mapping: sums are not rounded to a grid."""
+        return {}
 
 
 def add_messages(messages: Sequence[M]) -> M:

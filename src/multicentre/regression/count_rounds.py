@@ -81,13 +81,14 @@ def fit_counts(
     name = "rounds" if not null else "null" if fixed is None else "null at the overdispersion"
     rounds = session.rounds(plan.max_iter, messages.CountAscent, lambda: _start(agreed, null, fixed), name=name)
     diverging = np.zeros(len(free) - 1, dtype=np.bool_)
+    rounding = session.rounding(RegressionSite.sum_count_derivatives, "log_likelihood")
     for _ in rounds:
         before = rounds.state
         tried = before.values + before.share * before.step
         sums = session.sum(RegressionSite.sum_count_derivatives, _at(tried, agreed))
         if not (plan.is_penalised or null or np.isfinite(before.objective)):
             check_independent(sums.information, agreed, DEPENDENT_MASKED if plan.masked else DEPENDENT, free[:-1])
-        rounds.state = reached = _climb(before, tried, sums, plan.alpha, free)
+        rounds.state = reached = _climb(before, tried, sums, plan.alpha, free, rounding)
         change = float(np.abs(reached.step).max())
         rounds.record(log_likelihood=sums.log_likelihood, change=change, share=before.share)
         if reached.step is before.step:
@@ -172,13 +173,21 @@ def _start(agreed: Agreed, null: bool, fixed: float | None) -> messages.CountAsc
 
 
 def _climb(
-    before: messages.CountAscent, tried: Floats, sums: messages.CountSums, alpha: float, free: NDArray[np.bool_]
+    before: messages.CountAscent,
+    tried: Floats,
+    sums: messages.CountSums,
+    alpha: float,
+    free: NDArray[np.bool_],
+    rounding: float,
 ) -> messages.CountAscent:
-    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it."""
+    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it.
+
+    A fall that `rounding`, the largest error of a log-likelihood, can explain is none.
+    """
     place = np.arange(len(tried))
     penalty = np.where((place > 0) & (place < len(tried) - 1), alpha, 0.0)
     objective = sums.log_likelihood - 0.5 * float(penalty @ np.square(tried))
-    slack = NOISE * (1.0 + abs(objective))
+    slack = NOISE * (1.0 + abs(objective)) + 2.0 * rounding  # of the two that are compared
     if sums.n_patients == before.n_patients and objective < before.objective - slack:
         return replace(before, share=before.share / 2.0)
     gradient = np.append(sums.gradient, sums.slope)

@@ -236,13 +236,14 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = Fals
     name = "null" if null else "rounds"
     rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: _start(agreed, null=null), name=name)
     diverging = np.zeros_like(free)
+    rounding = session.rounding(_part_of(session).sum_derivatives, "deviance")
     for _ in rounds:
         before = rounds.state
         tried = before.coefficients + before.share * before.step
         sums = session.sum(_part_of(session).sum_derivatives, agreed.at(np.clip(tried, -STEEPEST, STEEPEST)))
         if not (plan.is_penalised or np.isfinite(before.objective)):
             check_independent(sums.information, agreed, DEPENDENT_MASKED if plan.masked else DEPENDENT, free)
-        rounds.state = reached = _climb(before, tried, sums, plan, free)
+        rounds.state = reached = _climb(before, tried, sums, plan, free, rounding)
         change = float(np.abs(reached.step).max())
         rounds.record(deviance=sums.deviance, change=change, share=before.share)
         if reached.share == 1.0:
@@ -325,13 +326,22 @@ def _look_ahead(
 
 
 def _climb(
-    before: messages.Ascent, tried: Floats, sums: messages.Sums, plan: Plan, free: NDArray[np.bool_]
+    before: messages.Ascent,
+    tried: Floats,
+    sums: messages.Sums,
+    plan: Plan,
+    free: NDArray[np.bool_],
+    rounding: float,
 ) -> messages.Ascent:
-    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it."""
+    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it.
+
+    A fall that `rounding`, the largest error of a deviance, can explain is none: of two objectives that are compared,
+    each may be off by half of it.
+    """
     penalty = np.where(np.arange(len(tried)) > 0, plan.alpha, 0.0)
     objective = -0.5 * sums.deviance - 0.5 * float(penalty @ np.square(tried))
     objective -= plan.lasso * float(np.abs(tried[1:]).sum())
-    slack = NOISE * (1.0 + abs(objective))
+    slack = NOISE * (1.0 + abs(objective)) + rounding
     if sums.n_patients == before.n_patients and objective < before.objective - slack:
         return replace(before, share=before.share / 2.0)
     gradient = (sums.gradient - penalty * tried)[free]

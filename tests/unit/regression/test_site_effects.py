@@ -11,10 +11,12 @@ from multicentre.regression.mixed.laplace import SiteData, expand, find_mode, gr
 from multicentre.regression.mixed.maths import (
     Curved,
     Moments,
+    Weighted,
     by_factor,
     derive_criterion,
     directions_of,
     lower,
+    sensitivity,
     solve,
     weigh,
     weigh_with_derivatives,
@@ -64,6 +66,19 @@ def test_weighted_products_are_those_of_the_inverse_covariance():
     sums = weigh(Moments.of(rows, y, [0, 1]), covariance)
     assert sums.products == pytest.approx(both.T @ np.linalg.solve(whole, both), rel=1e-10)
     assert sums.log_determinant == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("restricted", [True, False], ids=["REML", "ML"])
+def test_rounded_products_change_the_criterion_by_at_most_its_sensitivity(moments, restricted):
+    each = [weigh(one, 0.5 * np.eye(2)) for one in moments]
+    products, determinant = sum(one.products for one in each), sum(one.log_determinant for one in each)
+    exact = solve(Weighted(products, determinant), 150.0, restricted=restricted)
+    rng = np.random.default_rng(0)
+    signs = [np.triu(rng.choice([-1.0, 1.0], size=products.shape)) for _ in range(200)]
+    rounded = [Weighted(products + STEP * (sign + np.triu(sign, 1).T), determinant) for sign in signs]
+    changes = [abs(solve(one, 150.0, restricted=restricted).criterion - exact.criterion) for one in rounded]
+    limit = STEP * sensitivity(exact, restricted=restricted)
+    assert 0.3 * limit < max(changes) <= 1.001 * limit
 
 
 @pytest.mark.parametrize("restricted", [True, False], ids=["REML", "ML"])

@@ -83,11 +83,12 @@ def fit_model(session: Session, plan: Plan, *, everyone: bool) -> Fit:
     centre = moments.total / moments.n_patients
     spread = standard_deviations(moments.total, moments.products, moments.n_patients)
     rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: _start(moments), name=name)
+    rounding = session.rounding(OutcomeSite.sum_derivatives, "log_likelihood")
     for _ in rounds:
         before = rounds.state
         request = messages.Model(everyone, before.coefficients + before.share * before.step, centre, spread)
         sums = session.sum(OutcomeSite.sum_derivatives, request)
-        rounds.state = _climb(before, request.coefficients, sums, plan.alpha)
+        rounds.state = _climb(before, request.coefficients, sums, plan.alpha, rounding)
         change = float(np.abs(rounds.state.step).max())
         rounds.record(log_likelihood=sums.log_likelihood, change=change, share=before.share)
         if rounds.state.share == 1.0 and change < plan.tol:
@@ -127,10 +128,15 @@ def _start(moments: messages.Moments) -> messages.Ascent:
     return messages.Ascent(coefficients, np.zeros(n_coefficients), 1.0, -np.inf, nothing, 0.0)
 
 
-def _climb(before: messages.Ascent, tried: Floats, sums: messages.Sums, alpha: float) -> messages.Ascent:
-    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it."""
+def _climb(
+    before: messages.Ascent, tried: Floats, sums: messages.Sums, alpha: float, rounding: float
+) -> messages.Ascent:
+    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it.
+
+    A fall that `rounding`, the largest error of a log-likelihood, can explain is none.
+    """
     reached = objective(sums.log_likelihood, tried, alpha)
-    slack = NOISE * (1.0 + abs(reached))
+    slack = NOISE * (1.0 + abs(reached)) + 2.0 * rounding  # of the two that are compared
     if sums.n_patients == before.n_patients and reached < before.objective - slack:
         return messages.Ascent(
             before.coefficients,

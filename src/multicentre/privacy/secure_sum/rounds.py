@@ -38,7 +38,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import R, Release, SitePart, Step
 from multicentre.core.total_minimum import check_behind
 from multicentre.errors import ConfigurationError, IntegrityError, MessageError, QuorumLost, name_some
-from multicentre.privacy.secure_sum.fixed_point import Ring, decode_release, plan_grids
+from multicentre.privacy.secure_sum.fixed_point import Ring, decode_release, plan_grids, sum_terms
 from multicentre.privacy.secure_sum.messages import (
     Advertisement,
     Advertisements,
@@ -178,6 +178,11 @@ class MaskedSummation:
         if agreed is None:
             return 1.0
         return math.sqrt(agreed.summed / _mask(agreed.terms, 0).sharers)
+
+    def rounding(self, session: Session, step: Step[Any, Any, Any]) -> Mapping[str, float]:
+        """Return the largest rounding error of the fields of a step's sum; 0 for integers."""
+        terms = sum_terms(step.releases, len(session.sites), session.noise_of(step))
+        return {name: field.rounding for name, field in terms.items()}
 
     def _agreement(self, session: Session) -> Agreed:
         """Return an agreement with unused masks. Of sums side by side, one agrees, when no sum needs the earlier keys.

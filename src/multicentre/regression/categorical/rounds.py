@@ -172,11 +172,12 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan) -> Fit:
     penalty = np.where(agreed.free_of_penalty, 0.0, plan.alpha)
     rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: _start(agreed), name="rounds")
     diverging = np.zeros(len(penalty), dtype=np.bool_)
+    rounding = session.rounding(CategoricalSite.sum_derivatives, "log_likelihood")
     for _ in rounds:
         before = rounds.state
         tried = before.parameters + before.share * before.step
         sums = session.sum(CategoricalSite.sum_derivatives, agreed.at(np.clip(tried, -STEEPEST, STEEPEST)))
-        rounds.state = reached = _climb(before, tried, sums, penalty, agreed)
+        rounds.state = reached = _climb(before, tried, sums, penalty, agreed, rounding)
         change = float(np.abs(reached.step).max())
         rounds.record(log_likelihood=sums.log_likelihood, change=change, share=before.share)
         if reached.step is before.step:
@@ -213,11 +214,14 @@ def _start(agreed: Agreed) -> messages.Ascent:
 
 
 def _climb(
-    before: messages.Ascent, tried: Floats, sums: messages.Sums, penalty: Floats, agreed: Agreed
+    before: messages.Ascent, tried: Floats, sums: messages.Sums, penalty: Floats, agreed: Agreed, rounding: float
 ) -> messages.Ascent:
-    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it."""
+    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it.
+
+    A fall that `rounding`, the largest error of a log-likelihood, can explain is none.
+    """
     objective = sums.log_likelihood - 0.5 * float(penalty @ np.square(tried))
-    slack = NOISE * (1.0 + abs(objective))
+    slack = NOISE * (1.0 + abs(objective)) + 2.0 * rounding  # of the two that are compared
     if sums.n_patients == before.n_patients and objective < before.objective - slack:
         return replace(before, share=before.share / 2.0)
     gradient = sums.gradient - penalty * tried

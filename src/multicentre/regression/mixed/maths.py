@@ -213,6 +213,19 @@ def solve(weighted: Weighted, n_patients: float, *, restricted: bool) -> Solutio
     return Solution(float(criterion), coefficients, variance, inverse)
 
 
+def sensitivity(solution: Solution, *, restricted: bool) -> float:
+    """Return a bound on the change of the criterion per unit by which each entry of the products changes.
+
+    Examples
+    --------
+    >>> solution = Solution(0.0, np.array([1.0]), 2.0, np.array([[0.5]]))
+    >>> sensitivity(solution, restricted=True)
+    2.5
+    """
+    residual = (1.0 + float(np.abs(solution.coefficients).sum())) ** 2 / solution.variance
+    return residual + (float(np.abs(solution.inverse).sum()) if restricted else 0.0)
+
+
 def derive_criterion(sums: Curved, solution: Solution, n_patients: float, *, restricted: bool) -> tuple[Floats, Floats]:
     """Return the first and second derivatives of the criterion by the entries of K, shapes (r,) and (r, r).
 

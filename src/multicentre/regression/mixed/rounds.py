@@ -47,6 +47,7 @@ from multicentre.regression.mixed.maths import (
     descent_step,
     directions_of,
     lower,
+    sensitivity,
     solve,
     triangle,
 )
@@ -74,6 +75,8 @@ class Point:
     basis : array of shape (w, w)
         Matrix from the coordinates of the derivatives, in units of order 1, to the parameters.
     n_patients : float
+    rounding : float
+        Largest error of the objective through the rounding of masked sums.
     """
 
     objective: float
@@ -81,6 +84,7 @@ class Point:
     hessian: Floats
     basis: Floats
     n_patients: float
+    rounding: float
 
 
 @dataclass(frozen=True)
@@ -184,8 +188,12 @@ def fit_linear(session: Session, agreed: Agreed, slopes: tuple[str, ...], plan: 
         derivatives = derive_criterion(curved, solution, sums.n_patients, restricted=restricted)
         directions = directions_of(factor)
         inner = np.asarray(np.linalg.solve(directions, factor), dtype=np.float64)
-        return Point(solution.criterion, *by_factor(inner, *derivatives), basis_of(directions), sums.n_patients)
+        rounding = of_determinant + of_products * sensitivity(solution, restricted=restricted)
+        basis = basis_of(directions)
+        return Point(solution.criterion, *by_factor(inner, *derivatives), basis, sums.n_patients, rounding)
 
+    step = LinearMixedSite.sum_curvature
+    of_products, of_determinant = (session.rounding(step, name) for name in ("products", "log_determinant"))
     minimum = _descend(session, start[triangle(size)], evaluate, plan)
     last = request_at(lower(minimum.point))
     reached = session.once("reached", messages.Curved, lambda: session.sum(LinearMixedSite.sum_curvature, last))
@@ -211,8 +219,9 @@ def fit_generalized(session: Session, agreed: Agreed, slopes: tuple[str, ...], p
 
     def evaluate(point: Floats) -> Point:
         sums = session.sum(GeneralizedMixedSite.sum_laplace, request_at(point))
-        return Point(-sums.value, -sums.gradient, sums.information, np.eye(len(point)), sums.n_patients)
+        return Point(-sums.value, -sums.gradient, sums.information, np.eye(len(point)), sums.n_patients, rounding)
 
+    rounding = session.rounding(GeneralizedMixedSite.sum_laplace, "value")
     minimum = _descend(session, start, evaluate, plan)
     last = request_at(minimum.point)
     sums = session.once("reached", messages.Laplace, lambda: session.sum(GeneralizedMixedSite.sum_laplace, last))
@@ -238,8 +247,11 @@ def _descend(session: Session, start: Floats, evaluate: Callable[[Floats], Point
 
 
 def _accept(before: messages.Descent, tried: Floats, at: Point) -> messages.Descent:
-    """Accept the step if the objective fell, and halve it otherwise; after the loss of a site, accept it."""
-    slack = NOISE * (1.0 + abs(at.objective))
+    """Accept the step if the objective fell, and halve it otherwise; after the loss of a site, accept it.
+
+    A rise that rounding can explain is none.
+    """
+    slack = NOISE * (1.0 + abs(at.objective)) + 2.0 * at.rounding  # of the two that are compared
     if at.n_patients == before.n_patients and at.objective > before.objective + slack:
         return replace(before, share=before.share / 2.0)
     step = descent_step(at.gradient, at.hessian, LONGEST)

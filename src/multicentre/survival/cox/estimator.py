@@ -70,6 +70,12 @@ def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
             "maximum have no standard errors and intervals.",
             ConvergenceWarning,
         )
+    if fit.unresolved:
+        _warn(
+            f"the rounds ended at a change of {fit.unresolved:.1e} per standard deviation, which the rounding of sums "
+            "over so many sites may cause when they are masked; the coefficients are exact up to about this.",
+            UserWarning,
+        )
     far = ~(fit.reliable | fit.flat) & (np.abs(fit.moving) > STILL_MOVING)
     if fit.lead and far.any():
         _warn(
@@ -161,7 +167,8 @@ class FedCox(CoxResults):
     max_iter : int, default 25
         Maximum number of Newton steps, halvings included.
     tol : float, default 1e-9
-        The rounds stop when no coefficient of a standardised column changes by more (at least 1e-7 with masked sums).
+        The rounds stop when no coefficient of a standardised column changes by more (at least 1e-7 with masked sums; up
+        to 1e-5, with a warning, where sums over very many sites do not resolve less).
 
     Raises
     ------
@@ -180,7 +187,7 @@ class FedCox(CoxResults):
         The likelihood rises without bound as a coefficient grows.
     UserWarning
         A column carries no information; its coefficient is 0. With ``times="stratified"``, sites have fewer than 10
-        events on average: predictions of a fit with a shared baseline rank better.
+        events on average: predictions of a fit with a shared baseline rank better. Masked sums do not resolve `tol`.
 
     References
     ----------

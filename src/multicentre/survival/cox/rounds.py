@@ -10,8 +10,9 @@ One round consists of:
 4. The coordinator adds up the sites' values and computes the Newton step. While the penalised likelihood falls, the
    step is halved.
 
-The rounds stop when no coefficient of a standardised column changes by more than ``tol``. After the loss of a site, the
-estimator begins the fit again, so that all sums are of the same sites.
+The rounds stop when no coefficient of a standardised column changes by more than ``tol``, or by more than the rounding
+of masked sums explains: sums over many sites have a coarse grid. A fall of the likelihood that rounding explains does
+not halve a step. After the loss of a site, the estimator begins the fit again, so that all sums are of the same sites.
 
 A fit in one round (ODAC) consists of:
 
@@ -79,6 +80,10 @@ STILL_MOVING = 1e-3
 
 # Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
 MASKED_TOL = 1e-7
+
+# Largest tolerance because of rounding. It is far below changes that matter, and below those of separation (above
+# STILL_MOVING), where the information vanishes and rounding could explain any change.
+COARSEST_TOL = 1e-5
 
 
 @dataclass(frozen=True)
@@ -199,6 +204,8 @@ class Fit:
         Newton step that remains for each coefficient.
     lead : str
         Lead site of a fit in one round; empty otherwise.
+    unresolved : float
+        Change at which the rounds stopped, above `tol`, because masked sums do not resolve less; 0 otherwise.
     """
 
     coefficients: Floats
@@ -209,6 +216,7 @@ class Fit:
     endless: bool
     moving: Floats
     lead: str = ""
+    unresolved: float = 0.0
 
     @property
     def flat(self) -> Flags:
@@ -241,17 +249,23 @@ def fit_by_rounds(session: Session, agreed: Agreed, plan: Plan) -> Fit:
         if round_number == 1:
             check_independent(totals, agreed, plan.alpha)
             before = replace(before, null_value=totals.value, null_score=_score_statistic(totals))
-        rounds.state, gain = _climb(before, proposal, totals, plan.alpha)
+        rounding = _rounding_of(session, totals, plan)
+        rounds.state, gain = _climb(before, proposal, totals, plan.alpha, rounding.value)
         change = float(np.abs(rounds.state.step).max())
         rounds.record(log_likelihood=totals.value, change=change, share=before.share)
-        if rounds.state.share == 1.0 and (change < tol or (change > STILL_MOVING and gain < _no_gain(totals))):
+        if rounds.state.share < 1.0:
+            continue
+        has_settled = change < max(tol, _step_rounding(totals, plan.alpha, rounding.gradient))
+        if has_settled or (change > STILL_MOVING and gain < _no_gain(totals)):
             rounds.stop()
     final = rounds.state
-    converged = rounds.stopped and float(np.abs(final.step).max()) < tol
+    last_change = float(np.abs(final.step).max())
+    converged = rounds.stopped and last_change < max(tol, COARSEST_TOL)
     coefficients = final.coefficients + final.step if converged else final.coefficients
     totals = _reached(session, coefficients, final.shift, plan)
     null = final.null_value, final.null_score
-    return Fit(coefficients, totals, null, rounds.history, converged, rounds.stopped and not converged, final.step)
+    endless, unresolved = rounds.stopped and not converged, last_change if converged and last_change >= tol else 0.0
+    return Fit(coefficients, totals, null, rounds.history, converged, endless, final.step, unresolved=unresolved)
 
 
 def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None) -> Fit:
@@ -328,11 +342,42 @@ def _start(n_columns: int) -> Ascent:
     return Ascent(nothing, nothing, 1.0, -np.inf, 0.0, 0.0, 0.0)
 
 
-def _climb(before: Ascent, proposal: Floats, totals: Totals, alpha: float) -> tuple[Ascent, float]:
-    """Accept a step if the objective rose, else halve it."""
+@dataclass(frozen=True)
+class _Rounding:
+    """Largest errors of the likelihood and of an entry of its gradient through the rounding of masked sums."""
+
+    value: float
+    gradient: float
+
+
+def _rounding_of(session: Session, totals: Totals, plan: Plan) -> _Rounding:
+    if plan.times == "stratified":
+        value, gradient = (session.rounding(CoxSite.sum_derivatives, name) for name in ("log_likelihood", "gradient"))
+        return _Rounding(value, gradient)
+    part = cast(type[CoxSite], session.part)
+    step = part.sum_exact_risk if plan.times == "exact" else part.sum_risk
+    terms = sum_terms(totals.tables)
+    # Derivatives of the likelihood by the sums over risk sets. The sum over the events is rounded alike in all rounds.
+    weight = float(terms.first.sum() + terms.first_tied.sum())
+    by_column = session.rounding(step, "event_sum") + weight * session.rounding(step, "risk_sum")
+    return _Rounding(weight * session.rounding(step, "risk"), by_column)
+
+
+def _step_rounding(totals: Totals, alpha: float, rounding: float) -> float:
+    """Return the largest error of an entry of a Newton step through the rounding of the gradient, at most 1e-5."""
+    if not rounding:
+        return 0.0
+    is_informed = informed(totals.information, totals.n_events)
+    information = totals.information[np.ix_(is_informed, is_informed)] + alpha * np.eye(int(is_informed.sum()))
+    inverse = np.linalg.pinv(information, rcond=RANK, hermitian=True)
+    return min(rounding * float(np.abs(inverse).sum(axis=1).max(initial=0.0)), COARSEST_TOL)
+
+
+def _climb(before: Ascent, proposal: Floats, totals: Totals, alpha: float, rounding: float) -> tuple[Ascent, float]:
+    """Accept a step if the objective rose, else halve it; a fall that rounding can explain is none."""
     objective = totals.value - 0.5 * alpha * float(proposal @ proposal)
     gain = objective - before.objective
-    if not gain >= -_no_gain(totals):
+    if not gain >= -(_no_gain(totals) + 2.0 * rounding):  # of the two objectives that are compared
         return replace(before, share=before.share / 2.0), gain
     step = _step(totals, proposal, alpha)
     state = replace(

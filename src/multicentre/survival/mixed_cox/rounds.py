@@ -45,6 +45,8 @@ FIRST_VARIANCE = 0.1
 SMALLEST_VARIANCE = 1e-5
 # Longest step of a coefficient, of the logarithm of an increment, and of the logarithm of the variance.
 LONGEST = 1.0
+# Largest distance from the solution of the variance's equation, relative to the variance, at which rounds may stop.
+LARGEST_EXCESS = 0.1
 # Relative fall of the likelihood that is treated as rounding error of the sums and does not halve the step.
 NOISE = 1e-9
 # Smallest factor between two successive gaussian variances, unless the step leads to the smallest variance.
@@ -260,6 +262,7 @@ def _climb(
     plan, nothing = problem.plan, np.zeros_like(start)
     first = messages.Ascent(start, nothing, 1.0, -np.inf, variance, 0.0, 0.0, 0.0)
     rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: first, name="effects")
+    rounding = session.rounding(MixedCoxSite.sum_effects, "value")
     for round_number in rounds:
         before = rounds.state
         tried = before.point + before.share * before.step
@@ -267,7 +270,7 @@ def _climb(
         expansion = expand(problem, tried, sums)
         if round_number == 1 and plan.distribution == "fixed":
             check_within_sites(expansion.information, null.totals.information, problem.columns)
-        rounds.state = reached = _accept(before, tried, expansion)
+        rounds.state = reached = _accept(before, tried, expansion, rounding)
         change = float(np.abs(reached.step).max())
         rounds.record(log_likelihood=expansion.objective - problem.constant, change=change, share=before.share)
         if reached.share < 1.0:
@@ -276,7 +279,7 @@ def _climb(
             rounds.stop()  # the likelihood still rises towards a variance of 0
         elif change < plan.tol and plan.distribution == "gaussian":
             rounds.state = _change_variance(reached, problem, sums, expansion)
-            if abs(rounds.state.variance / reached.variance - 1.0) < np.sqrt(plan.tol) * 1e-2:
+            if _has_settled(reached, rounds.state, plan.tol):
                 rounds.stop()
         elif change < plan.tol:
             rounds.stop()
@@ -315,9 +318,12 @@ def check_within_sites(information: Floats, between: Floats, columns: tuple[str,
         )
 
 
-def _accept(before: messages.Ascent, tried: Floats, expansion: Expansion) -> messages.Ascent:
-    """Accept the step if the likelihood rose, and halve it otherwise."""
-    slack = NOISE * (1.0 + abs(expansion.objective))
+def _accept(before: messages.Ascent, tried: Floats, expansion: Expansion, rounding: float) -> messages.Ascent:
+    """Accept the step if the likelihood rose, and halve it otherwise.
+
+    A fall that `rounding`, the largest error of a log-likelihood, can explain is none.
+    """
+    slack = NOISE * (1.0 + abs(expansion.objective)) + 2.0 * rounding  # of the two that are compared
     if expansion.objective < before.objective - slack:
         return replace(before, share=before.share / 2.0)
     step = _step(expansion)
@@ -383,6 +389,16 @@ def _change_variance(
         last_excess=excess,
         rising=rising,
     )
+
+
+def _has_settled(before: messages.Ascent, after: messages.Ascent, tol: float) -> bool:
+    """Return whether the variance solves its equation.
+
+    A short secant step is not enough: at a variance near 0, rounding of masked sums may make the equation so steep that
+    all steps are short.
+    """
+    is_short = abs(after.variance / before.variance - 1.0) < np.sqrt(tol) * 1e-2
+    return bool(after is before or (is_short and abs(after.last_excess) < LARGEST_EXCESS * before.variance))
 
 
 def variance_excess(variance: float, squared_effect: float, uncertainty: float) -> float:

@@ -10,6 +10,7 @@ import multicentre as mc
 from multicentre.core.messages import Nothing, array, number
 from multicentre.core.noise_plan import Noise
 from multicentre.core.steps import Release
+from multicentre.core.summation import PlainSummation
 from multicentre.engines.faults import Faults
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, QuorumLost
 from multicentre.privacy.secure_sum.fixed_point import Grid, check_values, plan_grids, rounding, sum_terms
@@ -127,6 +128,16 @@ def test_noise_beyond_the_fewest_honest_sites_comes_on_top(quorum, colluding, lo
     assert federation.noise_spread == 1.0
     federation.sum(ClippedSite.clipped_sum, Nothing())
     assert federation.noise_spread == pytest.approx(spread)
+
+
+def test_a_session_states_the_rounding_of_its_sums():
+    session = begun(mixed(), mixed(), mixed())
+    stated = {name: terms.rounding for name, terms in sum_terms(MixedSite.answer.releases, 3).items()}
+    assert {name: session.rounding(MixedSite.answer, name) for name in stated} == stated
+    assert 0.0 in stated.values()
+    assert max(stated.values()) > 0.0
+    assert MaskedSummation().rounding(session, MixedSite.answer) == stated
+    assert PlainSummation().rounding(session, MixedSite.answer) == {}
 
 
 # What sites send
