@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 
 from multicentre.clustering.fedmsgl.maths.coupling import (
-    derive_cost,
     express_coupled,
     measure_coupled_objective,
-    measure_gap,
     split_coupled,
 )
 from multicentre.clustering.fedmsgl.maths.expression import express, reduce_weights, split
 from multicentre.clustering.fedmsgl.maths.preparation import factor_gram, manifold_weights, prepare_view
 from support.expression_toy import EXACT, descend_both, two_groups
+from support.msgl_optimality import derive_cost, measure_gap
 
 
 def relations(n, seed=7):

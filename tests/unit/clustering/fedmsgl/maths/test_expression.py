@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multicentre.clustering.fedmsgl.maths.coupling import measure_coupled_objective, measure_gap, measure_objective
+from multicentre.clustering.fedmsgl.maths.coupling import measure_coupled_objective
 from multicentre.clustering.fedmsgl.maths.expression import (
     express,
     keep_largest,
@@ -14,6 +14,7 @@ from multicentre.clustering.fedmsgl.maths.expression import (
 from multicentre.clustering.fedmsgl.maths.preparation import factor_gram, manifold_weights, prepare_view
 from multicentre.clustering.kernels.simplex import project_rows
 from support.expression_toy import EXACT, descend_both, two_groups
+from support.msgl_optimality import measure_gap, measure_objective
 
 
 @pytest.mark.slow
