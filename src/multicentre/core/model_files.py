@@ -49,7 +49,7 @@ _DESCRIBED: Mapping[str, tuple[type, ...]] = {
     "arrays": (dict,),
     "sha256": (str,),
 }
-_OPTIONAL: Mapping[str, tuple[type, ...]] = {"missing": (dict,)}
+_OPTIONAL: Mapping[str, tuple[type, ...]] = {"missing": (dict,), "lost": (dict,)}
 _RESTORE = "Restore the folder from a copy, or fit the model again."
 _RESAVE = "Save the model again with this version."
 _UPGRADE = "Install the newer version of multicentre, or save the model again with this one."

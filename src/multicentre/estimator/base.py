@@ -89,6 +89,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     left_out_ : dict of str to str
         Reasons of sites that refused and were left out of the fit (``refusing_sites="leave_out"``), or that were lost
         from a fit that was made again without them, by site.
+    lost_ : dict of str to str
+        Reasons of sites that were lost during the fit, by site; their sums count until then.
     privacy_ : Guarantee or None
         Guarantee of differential privacy; None for a fit without noise.
     """
@@ -109,6 +111,7 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     """True if all sums of a fit must be of the same sites; after the loss of a site the fit is made again."""
     history_: History
     left_out_: Mapping[str, str]
+    lost_: Mapping[str, str]
     privacy_: Guarantee | None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -156,6 +159,7 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
                 self._session.same_sites = self.same_sites and self.privacy_plan() is None
                 self._fit(self._session)
         self.left_out_ = self._session.left_out
+        self.lost_ = {site: why for site, why in self._session.absent.items() if site not in self.left_out_}
         self.privacy_ = guarantee_of(self._session)
         return self
 
@@ -309,10 +313,12 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
         return f"{self!r}\n\n{self.summary()}" if "history_" in vars(self) else repr(self)
 
     def _remarks(self) -> str:
-        """Return what a reader of the results must know: missing values, and sites left out."""
+        """Return what a reader of the results must know: missing values, and sites left out or lost."""
         remarks = [self.missing_line_] if isinstance(self, HandlesMissing) else []
         if self.left_out_:
             remarks.append(f"Fitted without {describe_reasons(self.left_out_)}.")
+        if self.lost_:
+            remarks.append(f"Lost during the fit, with sums until then: {describe_reasons(self.lost_)}.")
         return " ".join(remarks)
 
     @classmethod
@@ -338,6 +344,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
             "left_out": dict(getattr(self, "left_out_", {})),
             "privacy": self.privacy_ and self.privacy_.to_dict(),
         }
+        if self.lost_:
+            description["lost"] = dict(self.lost_)
         if isinstance(self, HandlesMissing):
             description["missing"] = self.missing_values_.to_dict()
         values = {name: np.asarray(value) for name, value in arrays.items()}
@@ -406,6 +414,7 @@ def _restored(kind: type[M], description: Mapping[str, Any], arrays: Arrays) -> 
     model = kind(**description["parameters"])
     model.history_ = [dict(entry) for entry in description["history"]]
     model.left_out_ = {str(site): str(reason) for site, reason in description["left_out"].items()}
+    model.lost_ = {str(site): str(reason) for site, reason in description.get("lost", {}).items()}
     stated = description["privacy"]
     model.privacy_ = None if stated is None else Guarantee.stated_in_file(stated)
     if isinstance(model, HandlesMissing):

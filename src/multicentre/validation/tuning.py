@@ -247,11 +247,12 @@ class FederatedGridSearchCV(FederatedEstimator):
         self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
         self.best_params_ = combinations[self.best_index_]
         self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
-        self.history_, self.privacy_, self.left_out_ = [], None, {}
+        self.history_, self.privacy_, self.left_out_, self.lost_ = [], None, {}, {}
         if self.refit:
             self.best_estimator_ = unfitted(candidates[self.best_index_]).fit(federation)
             best = self.best_estimator_
-            self.history_, self.privacy_, self.left_out_ = best.history_, best.privacy_, best.left_out_
+            self.history_, self.privacy_ = best.history_, best.privacy_
+            self.left_out_, self.lost_ = best.left_out_, best.lost_
 
     def _scored(self, candidate: FederatedEstimator, federation: Consortium, plan: FoldPlan) -> CVResult:
         terms: dict[str, Any] = {"scoring": self.scorer_, "allow_leakage": self.allow_leakage, "by_site": False}

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import multicentre as mc
+from multicentre.engines.faults import Faults
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.docstrings import read_attributes
 from support.method_cases import CASES, each_case
@@ -70,6 +71,22 @@ def test_sites_that_were_left_out_are_named(make):
     ):
         fitted = make().fit(federation)
     assert "Fitted without tiny" in str(fitted)
+
+
+def test_a_site_that_was_lost_during_the_fit_is_named(tmp_path):
+    sites = {name: patients(number, 60) for number, name in enumerate(["lyon", "oslo", "porto"])}
+    fitted = {}
+    for n_answers in (5, 10**6):
+        with mc.Federation.in_process(sites, quorum=2, faults=Faults(lose={"oslo": n_answers})) as federation:
+            fitted[n_answers] = mc.survival.FedRSF(n_estimators=2).fit(federation)
+    of_two, of_three = fitted.values()
+    assert of_three.lost_ == {}
+    assert list(of_two.lost_) == ["oslo"]
+    assert of_two.left_out_ == {}
+    assert "Lost during the fit, with sums until then: oslo" in str(of_two)
+    assert "Lost" not in str(of_three)
+    of_two.save(tmp_path)
+    assert mc.survival.FedRSF.load(tmp_path).lost_ == of_two.lost_
 
 
 def test_an_unfitted_model_has_no_summary():
