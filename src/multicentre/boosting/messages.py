@@ -112,7 +112,7 @@ class Cuts(Message):
     cuts: Floats = array("values below a cut are in the bins before it", ("c",), dtype="f4")
     n_cuts: Integers = array("cuts of every column", ("d",), dtype="i4")
 
-    @property
+    @cached_property
     def n_bins(self) -> Sums:
         """Number of bins per column, shape (d,), without the cell of missing values."""
         return self.n_cuts.astype(np.int64) + 1
@@ -210,6 +210,8 @@ class Trees(Message):
 
     def followed_by(self, other: Trees) -> Trees:
         """Return these trees and others after them."""
+        if not len(self.roots):
+            return other.trees
         roots = np.concatenate([self.roots, other.roots + np.int32(len(self.column))])
         return Trees(roots, *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in NODES))
 

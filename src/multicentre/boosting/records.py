@@ -62,6 +62,10 @@ class Records:
         common = np.repeat(start.base[None, :], len(y), axis=0)
         self._first_margins = common if first_margins is None else first_margins
         self._margins = self._first_margins.copy()
+        of_second = (start.objective == "binary:logistic") & (y == 1)
+        self._slope_weights = np.where(of_second, self._weights * np.float32(start.positive), self._weights)
+        # Power of the mean in the variance, or scale of log times.
+        self._shape = float(start.power or start.scale or 0.0)
         self._keys = None
         if start.subsample is not None:
             self._keys = record_keys(np.column_stack([X, y, self._weights, self._first_margins]))
@@ -73,6 +77,8 @@ class Records:
 
     def catch_up(self, trees: messages.Trees) -> None:
         """Add the new rounds to the margins; with fewer rounds than before, compute the margins again."""
+        from multicentre.boosting.kernels.descent import add_leaves
+
         n_groups = len(self._start.base)
         n_rounds = len(trees.roots) // n_groups
         if n_rounds == self._n_rounds:
@@ -81,9 +87,7 @@ class Records:
             self._margins[:], self._n_rounds, self._places = self._first_margins, 0, None
         for number in range(self._n_rounds, n_rounds):
             new = trees.slice(number * n_groups, (number + 1) * n_groups)
-            places = self._descend(new, self._places)
-            for group, root in enumerate(new.roots):
-                self._margins[:, group] += new.value[places[group] + root]
+            add_leaves(self._margins, self._descend(new, self._places), new.roots, new.value)
             self._places = None
         self._n_rounds, self._derivatives, self._losses = n_rounds, None, None
 
@@ -107,7 +111,8 @@ class Records:
         self._places = self._descend(growing, self._places)
         of_leaves = (growing.roots, self._places, row)
         n_sums = 3 if counted else 2
-        return sum_by_bin(self._binned, *of_leaves, self._derive(), self._first, len(wanted), n_sums, drawn)
+        sums = sum_by_bin(self._binned, *of_leaves, self._derive(), self._first, len(wanted), n_sums, drawn)
+        return in_range(sums)
 
     def _descend(self, trees: messages.Trees, places: Integers | None) -> Integers:
         """Return the leaf of every record in each tree; `places` are nodes above them, by default the roots."""
@@ -123,7 +128,7 @@ class Records:
         cells = np.searchsorted(borders, self._margins[:, 0], side="right")
         sums = np.zeros((2, len(borders) + 1), dtype=np.int64)
         np.add.at(sums, (self._y.astype(np.int64), cells), self._whole_weights())
-        return sums
+        return in_range(sums)
 
     @cached_property
     def fewest(self) -> int:
@@ -137,14 +142,13 @@ class Records:
 
     @property
     def losses(self) -> Sums:
-        """Weighted sum of the losses, and number of records or their weight, shape (2,)."""
+        """Weighted sum of the losses, and number of records or their weight, shape (2,), within the bound of sums."""
         from multicentre.boosting.kernels.derivatives import find_losses
 
         if self._losses is None:
-            start, units = self._start, 2.0**-self._start.loss_exponent
-            shape = float(start.power or start.scale or 0.0)
-            losses = find_losses(self._objective, self._margins, self._y, self._weights, shape, units)
-            self._losses = np.array([losses.sum(), self._whole_weights().sum()], dtype=np.int64)
+            units = 2.0**-self._start.loss_exponent
+            losses = find_losses(self._objective, self._margins, self._y, self._weights, self._shape, units)
+            self._losses = in_range(np.array([losses.sum(), self._total_weight], dtype=np.int64))
         return self._losses
 
     def _derive(self) -> Sums:
@@ -154,18 +158,27 @@ class Records:
         if self._derivatives is None:
             start = self._start
             units = 2.0**-start.slope_exponent, 2.0**-start.curvature_exponent
-            of_second = (start.objective == "binary:logistic") & (self._y == 1)
-            weights = np.where(of_second, self._weights * np.float32(start.positive), self._weights)
-            shape = float(start.power or start.scale or 0.0)
-            derivatives: Sums = derive(self._objective, self._margins, self._y, weights, shape, *units)
+            of_records = (self._margins, self._y, self._slope_weights)
+            derivatives: Sums = derive(self._objective, *of_records, self._shape, *units)
             self._derivatives = derivatives
         return self._derivatives
+
+    @cached_property
+    def _total_weight(self) -> int:
+        """Sum of the weights in their unit."""
+        return int(self._whole_weights().sum())
 
     def _whole_weights(self) -> Sums:
         """Return the weights in their unit, shape (n,); 1 without weights."""
         units = self._weights.astype(np.float64) * 2.0 ** -(self._start.weight_exponent or 0.0)
         whole: Sums = np.rint(np.minimum(units, _LARGEST)).astype(np.int64)
         return whole
+
+
+def in_range(sums: Sums) -> Sums:
+    """Return sums clipped to the declared bound, so that no record can make a site refuse."""
+    largest = int(messages.LARGEST_SUM)
+    return np.clip(sums, -largest, largest) if sums.max() > largest or sums.min() < -largest else sums
 
 
 def digitise(X: NDArray[np.float32], cuts: messages.Cuts) -> Bins:

@@ -5,8 +5,8 @@ Before the first round, the sites agree on columns, classes, the first margins a
 
 One round grows one tree, or one per class if there are more than two classes. For each level of these trees:
 
-1. The coordinator sends the trees of the last finished round, the growing trees, and the leaves to sum: of two
-   siblings, the one with the smaller sum of curvatures.
+1. The coordinator sends the growing trees and the leaves to sum: of two siblings, the one with the smaller sum of
+   curvatures. With the first level of a round it sends the trees of the last finished round too.
 2. Each site adds the finished trees to the margins of its records. It returns the sum of their losses, and sums of
    slopes and curvatures by leaf and bin, with ``min_samples_leaf`` also numbers of records. With ``subsample``, sums by
    leaf and bin are those of the records that the round draws.
@@ -141,7 +141,9 @@ class Growth:
         self, session: Session, rounds: Rounds[messages.Grown], start: messages.Start, plan: Plan, n_initial: int
     ) -> None:
         self._session, self._rounds, self._start, self._plan = session, rounds, start, plan
-        self._n_initial = n_initial
+        self._n_finished = len(rounds.state.roots) // len(start.base)
+        # Rounds that all sites have: without the last one until they answer for the first time.
+        self._since = 0 if len(rounds.state.roots) == n_initial else self._n_finished - 1
         self._trees = [Tree() for _ in start.base]
         self._above: dict[tuple[int, int], Sums] = {}
         self._sites: tuple[str, ...] = ()
@@ -207,17 +209,19 @@ class Growth:
         return sums
 
     def _ask(self, wanted: Places) -> dict[tuple[int, int], Sums]:
-        grown, n_groups = self._rounds.state, len(self._trees)
+        finished = messages.Trees.none()
+        if self._since < self._n_finished:
+            finished = self._rounds.state.slice(self._since * len(self._trees))
         growing = messages.Trees.none()
         offsets = []
         for tree in self._trees:
             offsets.append(len(growing.column))
             growing = growing.followed_by(tree.splits)
-        since = finished_before(grown, n_groups, self._n_initial)
         leaves = [offsets[tree] + node for tree, node in wanted]
         counted = bool(self._plan.penalty.least_records)
-        request = messages.Level.of(since, grown.slice(since * n_groups), growing, leaves, counted=counted)
+        request = messages.Level.of(self._since, finished, growing, leaves, counted=counted)
         answer = self._session.sum(BoostingSite.sum_gradients, request)
+        self._since = self._n_finished
         if wanted[0][1] == 0:
             self._rounds.record(loss=mean_loss(answer.losses, self._start))
         return dict(zip(wanted, answer.sums, strict=True))
@@ -290,17 +294,6 @@ def closing_loss(session: Session, start: messages.Start, grown: messages.Grown)
         return session.sum(BoostingSite.sum_losses, finished(grown, since, n_groups))
 
     return mean_loss(session.once("losses", messages.Losses, request).losses, start)
-
-
-def finished_before(grown: messages.Trees, n_groups: int, n_initial: int) -> int:
-    """Return the rounds that sites have at the start of a round: all but the last, and none before the first.
-
-    Examples
-    --------
-    >>> finished_before(messages.Trees.none(), 1, 0)
-    0
-    """
-    return 0 if len(grown.roots) == n_initial else len(grown.roots) // n_groups - 1
 
 
 def finished(grown: messages.Trees, since: int, n_groups: int) -> messages.Finished:

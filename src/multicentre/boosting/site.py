@@ -199,14 +199,14 @@ class BoostingSite(FillingPart, CountingPart):
         growing = request.slice(n_finished)
         self._check_growth(len(self.memory.roots) // n_groups, growing)
         sums = records.sum_by_bin(growing, request.wanted - request.roots[n_finished], counted=request.counted)
-        return messages.Histograms(_in_range(sums), _in_range(records.losses), patients=self._behind_rounds(records))
+        return messages.Histograms(sums, records.losses, patients=self._behind_rounds(records))
 
     @step(releases=messages.Losses, when="every round", summed=True)
     def sum_losses(self, request: messages.Finished) -> messages.Losses:
         """Sum the loss of the records under the trees so far."""
         check_trees(request, self.memory.n_bins, len(self.memory.base))
         records = self._caught_up(request.since, request.trees)
-        return messages.Losses(_in_range(records.losses), patients=self._behind_rounds(records))
+        return messages.Losses(records.losses, patients=self._behind_rounds(records))
 
     @step(releases=messages.Ranked, when="every round", summed=True)
     def count_ranks(self, request: messages.Ranking) -> messages.Ranked:
@@ -221,7 +221,7 @@ class BoostingSite(FillingPart, CountingPart):
             )
         records = self._caught_up(request.since, request.trees)
         sums = records.count_ranks(request.borders)
-        return messages.Ranked(_in_range(sums), patients=self._behind_rounds(records))
+        return messages.Ranked(sums, patients=self._behind_rounds(records))
 
     @property
     def memory(self) -> messages.Memory:
@@ -397,12 +397,6 @@ def count_magnitudes(values: NDArray[np.float64]) -> Sums:
 def in_units(values: NDArray[np.float64], exponent: int) -> NDArray[np.float64]:
     """Return values as whole multiples of two to the power of `exponent`, within the range of sums."""
     return np.rint(np.clip(values * 2.0**-exponent, -messages.LARGEST_SUM, messages.LARGEST_SUM))
-
-
-def _in_range(sums: Sums) -> Sums:
-    """Return sums clipped to the declared bound, so that no record can make a site refuse."""
-    largest = int(messages.LARGEST_SUM)
-    return np.clip(sums, -largest, largest) if sums.max() > largest or sums.min() < -largest else sums
 
 
 def _are_equal(one: messages.Trees, other: messages.Trees) -> bool:

@@ -12,7 +12,7 @@ from sklearn.base import clone
 import multicentre as mc
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.boosting.agreement import Magnitude
-from multicentre.boosting.messages import LARGEST_SUM, LOWEST_EXPONENT, N_EXPONENTS
+from multicentre.boosting.messages import LARGEST_SUM, LOWEST_EXPONENT, N_EXPONENTS, Level
 from multicentre.core.rounds import Listener
 from multicentre.engines.faults import Faults
 from multicentre.errors import (
@@ -206,6 +206,17 @@ def test_bytes_are_told():
     received = model.traffic_.bytes_from_sites
     assert received["sum_gradients"] == 4 * n_sites * 8 * (2 * cells + 2)
     assert received["sum_losses"] == n_sites * closing
+
+
+def test_a_finished_round_is_sent_once(monkeypatch):
+    sent, of = [], Level.of
+    monkeypatch.setattr(Level, "of", lambda *trees, **flags: sent.append(trees[:2]) or of(*trees, **flags))
+    FedXGBClassifier(3, **SMALL).fit(federate())
+    assert [(since, len(finished.roots)) for since, finished in sent] == [
+        *[(0, 0)] * 3,
+        *[(0, 1), (1, 0), (1, 0)],
+        *[(1, 1), (2, 0), (2, 0)],
+    ]
 
 
 @pytest.mark.parametrize(

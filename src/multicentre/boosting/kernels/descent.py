@@ -184,6 +184,30 @@ def descend(
 
 
 @njit(cache=True, nogil=True)
+def add_leaves(margins: NDArray[np.float32], places: Integers, roots: Integers, value: NDArray[np.float32]) -> None:
+    """Add the value of each record's leaf in each tree to its margin of that tree, in place.
+
+    Parameters
+    ----------
+    margins : array of shape (n, t)
+    places : array of shape (t, n)
+        Leaves, counted from the root of each tree.
+    roots : array of shape (t,)
+    value : array of shape (m,)
+
+    Examples
+    --------
+    >>> margins, places = np.zeros((2, 1), dtype=np.float32), np.array([[1, 2]], dtype=np.int32)
+    >>> add_leaves(margins, places, np.zeros(1, dtype=np.int32), np.array([0, -2, 3], dtype=np.float32))
+    >>> margins.ravel().tolist()
+    [-2.0, 3.0]
+    """
+    for tree in range(roots.shape[0]):
+        for record in range(margins.shape[0]):
+            margins[record, tree] += value[roots[tree] + places[tree, record]]
+
+
+@njit(cache=True, nogil=True)
 def add_trees(
     margins: NDArray[np.float32],
     X: NDArray[np.float32],

@@ -16,7 +16,7 @@ from multicentre.boosting.kernels.derivatives import (
     derive,
     find_losses,
 )
-from multicentre.boosting.kernels.descent import descend, place_children
+from multicentre.boosting.kernels.descent import add_leaves, descend, place_children
 from multicentre.boosting.kernels.histograms import sum_by_bin
 
 UNITS = 2.0**30
@@ -149,6 +149,14 @@ def test_sums_by_bin_are_those_of_numpy():
                 assert sums[place, first[column] + cell].tolist() == expected
         without = sum_by_bin(binned, i4(0, 2), places, row, derivatives, first, 2, 2, chosen)
         assert (without == sums[..., :2]).all()
+
+
+def test_leaves_are_added_to_the_margin_of_their_tree():
+    places, value = rng.integers(0, 3, (2, 50)).astype(np.int32), rng.normal(size=6).astype(np.float32)
+    margins = rng.normal(size=(50, 2)).astype(np.float32)
+    expected = margins + value[places + i4(0, 3)[:, None]].T
+    add_leaves(margins, places, i4(0, 3), value)
+    assert (margins == expected).all()
 
 
 def test_gradients_of_positive_numbers():
