@@ -2,7 +2,7 @@
 
 Dependencies are the newest that pip resolves, not those of the locks, since that is what a user's `pip install` takes.
 
-    python deploy/try_wheel.py dist python3.11 python3.12 python3.13
+    python deploy/try_wheel.py dist python3.11 python3.12 python3.13 python3.14
 """
 
 import argparse
