@@ -42,7 +42,7 @@ def with_entry(A, value):
 
 
 def cliques(number, size):
-    return csr_array(block_diag([np.ones((size, size)) - np.eye(size)] * number))
+    return csr_array(block_diag([csr_array(np.ones((size, size)) - np.eye(size))] * number))
 
 
 def dense_incidence(A, size, kind):
@@ -254,7 +254,7 @@ def test_local_scales_are_means_of_the_largest_affinities(power, make):
 
 def test_full_local_scaling_makes_a_loose_group_like_a_dense_one_and_leaves_lonely_samples():
     dense = affinity(25, kept=1.0)
-    A = np.asarray(block_diag([dense, dense / 50, np.zeros((1, 1))]).todense())
+    A = block_diag([csr_array(one) for one in (dense, dense / 50, np.zeros((1, 1)))]).toarray()
     scaled = scale_locally(A, 1.0).toarray()
     assert scaled[:25, :25] == pytest.approx(scaled[25:50, 25:50])
     assert not scaled[50].any()

@@ -22,8 +22,8 @@ all_containers = pytest.mark.parametrize("data", CONTAINERS.values(), ids=CONTAI
 
 
 def test_dates_texts_whole_numbers_and_what_is_missing():
-    values = ["007", 7, np.int64(7), 7.0, None, np.nan, pd.NA, pd.NaT, np.datetime64("NaT"), datetime.date(1950, 1, 31)]
-    values += [pd.Timestamp("1950-01-31 10:00"), np.datetime64("1950-01-31"), "Ægir"]
+    values = ["007", 7, np.int64(7), 7.0, None, np.nan, pd.NA, pd.NaT, np.datetime64("NaT", "D")]
+    values += [datetime.date(1950, 1, 31), pd.Timestamp("1950-01-31 10:00"), np.datetime64("1950-01-31"), "Ægir"]
     assert Identifiers(values).column("identifier") == [
         *["007", "7", "7", "7", None, None, None, None, None],
         *["1950-01-31", "1950-01-31", "1950-01-31", "Ægir"],

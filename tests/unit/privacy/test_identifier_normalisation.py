@@ -23,7 +23,7 @@ from multicentre.privacy.identifier_normalisation import (
     normalise_nir,
 )
 
-NOTHING = [None, float("nan"), np.nan, np.float32("nan"), pd.NA, pd.NaT, np.datetime64("NaT"), "", "  ", "-", "?"]
+NOTHING = [None, float("nan"), np.nan, np.float32("nan"), pd.NA, pd.NaT, np.datetime64("NaT", "D"), "", "  ", "-", "?"]
 PLACEHOLDERS = ["UNKNOWN", "unknown", "Not known", "N/A", "n.a.", "NA", "None", "nan", "<NA>", "null", "unbekannt"]
 EVERY_RULE = [normalise_name, normalise_identifier, normalise_date, normalise_nhs_number, normalise_nir]
 latin = st.text(st.sampled_from("aZ09éÉüßẞæÆøØłŁđÐðþÞœħŧŋəıİſǰŉﬁ²½-'’ʼ .\u0301\u0308\u200d"), max_size=12)

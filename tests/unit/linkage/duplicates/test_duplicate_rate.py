@@ -205,7 +205,7 @@ def sites_with_errors(n_persons=1500, n_copies=300, error=0.15, n_repeated=300, 
         for one in rows:
             wrong = rng.random(3) < error
             columns["surname"].append(misspelt(surname[one], rng) if wrong[0] else surname[one])
-            columns["born"].append(str(born[one] + int(10 * wrong[1])))
+            columns["born"].append(str(born[one] + np.timedelta64(10 * int(wrong[1]), "D")))
             columns["number"].append(misspelt(f"A{one:05d}", rng) if wrong[2] else f"A{one:05d}")
         data = mc.data.TableData(np.zeros((len(rows), 1)), np.arange(len(rows)) % 2)
         sites[name] = data.with_identifier(columns)
