@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 import multicentre as mc
 from multicentre.privacy.secure_sum import fixed_point
 from multicentre.regression import FedGLM, FedLogisticRegression, FedMultinomialRegression, FedOrdinalRegression
-from multicentre.survival import FedCox, FedMixedCox
+from multicentre.survival import FedCox, FedMixedCox, FedSurvBoost
 
 N, N_SITES = 900, 3
 OPEN = mc.Policy(min_patients=0, relations="listed", exact_times=True)
@@ -94,6 +94,18 @@ def test_rounding_does_not_end_the_search_for_a_variance(set_bits):
     model = fitted(estimator, sites)
     assert model.converged_
     assert model.variance_ == pytest.approx(exact, rel=0.01)
+
+
+def test_boosting_keeps_its_cox_models(set_bits):
+    sites, calls, scores = sites_of("time"), [], []
+    for bits in (63, 52):
+        set_bits(bits)
+        with mc.Federation.in_process(sites, policy=OPEN) as federation:
+            model = FedSurvBoost(n_estimators=2, random_state=0).fit(federation)
+            calls.append(federation.traffic.calls["sum_hazards"])
+        scores.append(model.predict(sites["site-0"]))
+    assert calls[1] <= calls[0]
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-4)
 
 
 @pytest.mark.slow

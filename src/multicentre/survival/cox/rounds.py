@@ -49,11 +49,14 @@ from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
 from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.kernels.partial_likelihood import (
+    COARSEST_TOL,
     LARGEST_COEFFICIENT,
+    RANK,
     Likelihood,
     gradient,
     newton_step,
     squared_means,
+    step_rounding,
     sum_terms,
 )
 from multicentre.survival.kernels.risk_sets import Sums, Tables, Ties
@@ -66,9 +69,6 @@ BaselineTimes = Literal["stratified", "grid", "exact"]
 # Relative rounding error of a sum over sites; smaller changes of the objective are not compared.
 SUM_ROUNDING = 1e-12
 
-# Relative cutoff of singular values in the mean of the sites' estimates.
-RANK = 1e-10
-
 # Smallest penalty of the sites' separate fits in one round, which keeps their estimates finite.
 SMALLEST_PENALTY = 0.1
 
@@ -80,10 +80,6 @@ STILL_MOVING = 1e-3
 
 # Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
 MASKED_TOL = 1e-7
-
-# Largest tolerance because of rounding. It is far below changes that matter, and below those of separation (above
-# STILL_MOVING), where the information vanishes and rounding could explain any change.
-COARSEST_TOL = 1e-5
 
 
 @dataclass(frozen=True)
@@ -365,12 +361,9 @@ def _rounding_of(session: Session, totals: Totals, plan: Plan) -> _Rounding:
 
 def _step_rounding(totals: Totals, alpha: float, rounding: float) -> float:
     """Return the largest error of an entry of a Newton step through the rounding of the gradient, at most 1e-5."""
-    if not rounding:
-        return 0.0
     is_informed = informed(totals.information, totals.n_events)
-    information = totals.information[np.ix_(is_informed, is_informed)] + alpha * np.eye(int(is_informed.sum()))
-    inverse = np.linalg.pinv(information, rcond=RANK, hermitian=True)
-    return min(rounding * float(np.abs(inverse).sum(axis=1).max(initial=0.0)), COARSEST_TOL)
+    information = totals.information[np.ix_(is_informed, is_informed)]
+    return step_rounding(information + alpha * np.eye(len(information)), rounding)
 
 
 def _climb(before: Ascent, proposal: Floats, totals: Totals, alpha: float, rounding: float) -> tuple[Ascent, float]:

@@ -37,6 +37,13 @@ NEGLIGIBLE = 1e-10
 # Relative rounding error of the objective; smaller decreases are accepted.
 OBJECTIVE_ROUNDING = 1e-10
 
+# Largest tolerance because of rounding. It is far below changes that matter, and below those of separation, where the
+# information vanishes and rounding could explain any change.
+COARSEST_TOL = 1e-5
+
+# Relative cutoff of singular values of an information matrix.
+RANK = 1e-10
+
 ALL_TIMES = slice(None)
 
 
@@ -73,11 +80,15 @@ class Likelihood:
     gradient : array of shape (d,)
     information : array of shape (d, d)
         Minus the second derivatives.
+    value_rounding, gradient_rounding : float, default 0.0
+        Largest errors of the value and of an entry of the gradient through the rounding of masked sums.
     """
 
     value: float
     gradient: Floats
     information: Floats
+    value_rounding: float = 0.0
+    gradient_rounding: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -261,6 +272,20 @@ def _solve(curvature: Floats, slope: Floats) -> Floats:
     return np.asarray(np.linalg.pinv(curvature, rcond=NEGLIGIBLE, hermitian=True) @ slope, dtype=np.float64)
 
 
+def step_rounding(curvature: Floats, rounding: float) -> float:
+    """Return the largest error of an entry of a Newton step through that of the gradient's entries, at most 1e-5.
+
+    Examples
+    --------
+    >>> step_rounding(np.diag([2.0, 4.0]), 1e-6)
+    5e-07
+    """
+    if not rounding:
+        return 0.0
+    inverse = np.linalg.pinv(curvature, rcond=RANK, hermitian=True)
+    return min(rounding * float(np.abs(inverse).sum(axis=1).max(initial=0.0)), COARSEST_TOL)
+
+
 def maximise(
     evaluate: Callable[[Floats], Likelihood], start: Floats, ridge: float, *, tol: float = 1e-9, max_steps: int = 50
 ) -> Maximum:
@@ -273,7 +298,7 @@ def maximise(
     start : array of shape (d,)
     ridge : float
     tol : float
-        Largest change of a coefficient at convergence.
+        Largest change of a coefficient at convergence, unless rounding of the gradient explains more.
     max_steps : int
         Maximum number of evaluations.
 
@@ -295,12 +320,14 @@ def maximise(
         proposal = best + share * step
         likelihood = evaluate(proposal) if step.any() else likelihood
         value = likelihood.value - 0.5 * ridge * float(proposal @ proposal)
-        if not value >= objective - OBJECTIVE_ROUNDING * (1.0 + abs(objective)):
+        slack = OBJECTIVE_ROUNDING * (1.0 + abs(objective)) + 2.0 * likelihood.value_rounding
+        if not value >= objective - slack:
             share /= 2.0
             continue
         best, objective, share = proposal, value, 1.0
         step = newton_step(likelihood, best, ridge)
-        if float(np.abs(step).max(initial=0.0)) < tol:
+        resolved = step_rounding(likelihood.information + ridge * np.eye(len(best)), likelihood.gradient_rounding)
+        if float(np.abs(step).max(initial=0.0)) < max(tol, resolved):
             return Maximum(best + step, likelihood.information, True)
         if float(np.abs(best).max()) > LARGEST_COEFFICIENT:
             break

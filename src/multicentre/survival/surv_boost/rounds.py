@@ -439,6 +439,8 @@ def _maximise(
     session: Session, n_covariates: int, ridge: float, ask_at: Callable[[Floats], messages.Coefficients]
 ) -> tuple[Floats, Floats] | None:
     """Return coefficients and the cumulative baseline hazard, by Newton-Raphson on sums over sites."""
+    summed = BoostSite.sum_hazards
+    of_events, of_risk, of_rows = (session.rounding(summed, name) for name in ("event_sum", "risk", "risk_sum"))
 
     def evaluate(candidate: Floats) -> Likelihood:
         request = ask_at(candidate)
@@ -447,7 +449,10 @@ def _maximise(
         curvature = messages.Curvature(**messages.fields_of(request), hazard=terms.first)
         moments = session.sum(BoostSite.sum_moments, curvature).moments
         value = float(sums.event_sum @ candidate) - float(terms.log.sum())
-        return Likelihood(value, gradient(sums.event_sum, by_time, terms), moments - squared_means(by_time, terms))
+        slope, information = gradient(sums.event_sum, by_time, terms), moments - squared_means(by_time, terms)
+        # Derivatives of the value, and of the gradient, by the sums over risk sets are increments of the hazard.
+        weight = float(terms.first.sum())
+        return Likelihood(value, slope, information, weight * of_risk, of_events + weight * of_rows)
 
     fit = maximise(evaluate, np.zeros(n_covariates), ridge)
     if not fit.converged:
