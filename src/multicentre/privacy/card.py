@@ -8,7 +8,7 @@ method.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from multicentre.core.calls import Protection
@@ -34,6 +34,7 @@ from multicentre.privacy.secure_sum.fixed_point import sum_terms
 __all__ = ["DisclosureCard", "Letter", "Line", "disclosure_card"]
 
 _COLUMNS = {
+    "analysis": "analysis",
     "step": "step",
     "when": "how often",
     "field": "field",
@@ -151,6 +152,10 @@ class DisclosureCard:
             "warnings": self.notes,
         }
 
+    def of_analysis(self, name: str) -> DisclosureCard:
+        """Return the card as part of a study with several analyses: every field names its analysis."""
+        return replace(self, lines=tuple(replace(line, analysis=name) for line in self.lines))
+
     def joined(self, *others: DisclosureCard) -> DisclosureCard:
         """Return one card for several methods that run in sequence."""
         cards = (self, *others)
@@ -184,7 +189,7 @@ class DisclosureCard:
             list(self.sentences),
             _table(explained),
             _table(columns),
-            [f"  {line.step}.{line.field}: {line.what}" for line in self.lines],
+            [f"  {_place(line)}: {line.what}" for line in self.lines],
             [f"Provided by {', '.join(self.providers)}."] if self.providers else [],
             [f"Stored at the site between rounds: {self.remembers}.", *(f"Note: {note}" for note in self.notes)],
         ]
@@ -284,6 +289,11 @@ class _Terms:
         return 0 if self.plan else self.policy.min_patients_in_total
 
 
+def _place(line: Line) -> str:
+    """Return step and field of a line, after its analysis if the card has several."""
+    return f"{line.analysis and line.analysis + ', '}{line.step}.{line.field}"
+
+
 def _is_planned(step: Step[Any, Any, Any], plan: Plan | None) -> bool:
     planned = plan is None or any(step.name == release.step.name for release in plan.releases)
     return planned or not step.releases.tells_of_patients()
@@ -314,6 +324,7 @@ def _lines(step: Step[Any, Any, Any], terms: _Terms) -> list[Line]:
             masked=masked,
             answered=answered,
             min_in_total=least,
+            purpose=step.purpose,
         )
         for name, declaration in declarations.items()
     ]

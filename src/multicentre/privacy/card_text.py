@@ -38,6 +38,10 @@ class Line:
         True if the policy permits the step.
     min_in_total : int
         Smallest number of patients of all sites behind a total that is revealed; 0 for no minimum.
+    purpose : str
+        Purpose of the step.
+    analysis : str
+        Name of the analysis that requests the step; empty if the card is for a method or a single analysis.
     """
 
     step: str
@@ -54,6 +58,8 @@ class Line:
     masked: bool = False
     answered: bool = True
     min_in_total: int = 0
+    purpose: str = ""
+    analysis: str = ""
 
     @property
     def name(self) -> str:

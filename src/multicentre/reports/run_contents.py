@@ -155,6 +155,8 @@ class CardLine(BaseModel):
     seen: str
     span: str = ""
     noise: str = ""
+    purpose: str = ""
+    analysis: str = ""
 
 
 class CardLetter(BaseModel):

@@ -158,7 +158,7 @@ def alone_table(comparison: Comparison) -> Table:
 
 
 def card_table(disclosure: Disclosure) -> PageTable:
-    """Return the fields that the method declares, by step."""
+    """Return the fields that the method declares, by analysis if there are several, and by step."""
     lines, purposes = disclosure.card.lines, dict(disclosure.card.steps)
     rows = [
         [
@@ -172,7 +172,11 @@ def card_table(disclosure: Disclosure) -> PageTable:
         for line in lines
     ]
     groups = [
-        (line.step, f"{line.when}. Who can see it: {line.seen}. {purposes.get(line.step, '')}".strip())
+        (
+            f"{line.analysis and line.analysis + ': '}{line.step}",
+            # two analyses may have steps of one name, so that the purpose of a line precedes that of its name
+            f"{line.when}. Who can see it: {line.seen}. {line.purpose or purposes.get(line.step, '')}".strip(),
+        )
         for line in lines
     ]
     caption = "What the method declares: every field computed from patients that leaves a site, by step."

@@ -20,6 +20,8 @@ from multicentre.serve.rendering import Link, Table
 # Entries of one page: more are hard to read and slow to load.
 PER_PAGE = 100
 _CARD_COLUMNS = {
+    "analysis": "analysis",
+    "step": "step",
     "field": "field",
     "what": "meaning",
     "when": "how often",
@@ -35,11 +37,11 @@ def card_table(card: DisclosureCard) -> Table:
     """Return every field of a card; columns without entries are left out."""
     columns = {name: head for name, head in _CARD_COLUMNS.items() if any(getattr(line, name) for line in card.lines)}
     rows = [
-        [line.step, *(getattr(line, name) for name in columns), "yes" if line.answered else "REFUSED by the policy"]
+        [*(getattr(line, name) for name in columns), "yes" if line.answered else "REFUSED by the policy"]
         for line in card.lines
     ]
     caption = f"Every field that would leave ({len(card.lines)})"
-    return Table(caption, ["step", *columns.values(), "leaves"], rows, "No field leaves.")
+    return Table(caption, [*columns.values(), "leaves"], rows, "No field leaves.")
 
 
 def letter_table(card: DisclosureCard) -> Table:

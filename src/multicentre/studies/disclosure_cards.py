@@ -275,7 +275,7 @@ def join_cards(study: Study, card_of: Callable[[FederatedEstimator], DisclosureC
     for name, part in study.split().items():
         estimator = estimators[name]
         card = complete_card(card_of(estimator), part, estimator)
-        cards.append(card)
+        cards.append(card.of_analysis(name))
         notes += [_analysis_note(name, part, card)] if name else []
     joined = cards[0].joined(*cards[1:])
     return dataclasses.replace(joined, warnings=(*notes, *_sum_note(study), *joined.warnings))

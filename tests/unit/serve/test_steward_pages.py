@@ -22,7 +22,11 @@ from multicentre.estimator.registry import METHODS
 from multicentre.privacy.accountant import Spent
 from multicentre.privacy.budget import Account
 from multicentre.privacy.ledger import Ledger
+from multicentre.serve.views import card_table
+from multicentre.studies import read_study
+from multicentre.studies.disclosure_cards import study_card
 from support.asgi_client import hidden_fields
+from support.several_analyses import write_several, write_single
 from support.steward_pages import client_of, make_lyon
 from support.studies_toy import TOY, write_study
 
@@ -76,6 +80,16 @@ def test_upload_shows_every_field_under_this_sites_policy_and_approves_nothing(c
     assert all(str(path) in page.words for path in shown.files.values())
     assert shown.permitted in page.words
     assert not (folder / "approved").exists()
+
+
+def test_every_field_of_a_study_of_several_analyses_has_its_analysis(tmp_path):
+    several = study_card(read_study(write_several(tmp_path)))
+    table = card_table(several)
+    assert table.columns[:3] == ["analysis", "step", "field"]
+    assert [row[0] for row in table.rows] == [line.analysis for line in several.lines]
+    assert {"table-1", "cox"} < {row[0] for row in table.rows}
+    single = card_table(study_card(read_study(write_single(tmp_path, "fed-cox"))))
+    assert single.columns[0] == "step"
 
 
 def test_confirmed_study_is_approved_like_by_the_command(client, folder, study):

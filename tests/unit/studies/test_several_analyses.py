@@ -1,5 +1,6 @@
 """Studies with several analyses: terms, cards, budgets, runs, refusals and resumed runs."""
 
+import html
 import json
 import re
 from functools import partial
@@ -23,6 +24,7 @@ from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.ledger import read_ledger
 from multicentre.privacy.policy import Policy
 from multicentre.regression.site import RegressionSite
+from multicentre.reports import render_report
 from multicentre.studies import analyses, read_study, resume_run, run_study
 from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.policy_conflicts import check_budgets, study_objections
@@ -146,6 +148,37 @@ def test_the_card_names_every_analysis_with_its_steps(tmp_path):
     steps = {line.step for line in card.lines}
     assert {"count_groups", "sum_scores", "sum_baseline", "sum_products"} <= steps
     assert all(step in notes[0] for step in ("count_groups", "sum_squares"))
+
+
+def test_every_field_of_the_card_names_its_analysis(tmp_path):
+    card = study_card(read_study(write_several(tmp_path)))
+    by_step = {}
+    for line in card.lines:
+        by_step.setdefault(line.step, set()).add(line.analysis)
+    assert by_step["describe"] == {"table-1", "test", "cox", "relapse"}
+    assert by_step["count_groups"] == {"table-1"}
+    assert by_step["sum_derivatives"] == {"cox", "relapse"}
+    _head, *rows = str(card).partition("analysis  step")[2].partition("\n\n")[0].splitlines()
+    assert len(rows) == len(card.lines)
+    assert [row.split()[:2] for row in rows] == [[line.analysis, line.step] for line in card.lines]
+    assert "  cox, sum_derivatives.gradient: " in str(card)
+    assert {line["analysis"] for line in card.to_dict()["lines"]} == {"table-1", "test", "cox", "relapse"}
+
+
+def test_the_report_has_the_purpose_of_each_analysis_step(finished):
+    page = html.unescape(render_report(finished.path))
+    card = page.partition("What the method declares")[2].partition("What left each site")[0]
+    purposes = {line.purpose for line in study_card(finished.study).lines if line.step == "sum_derivatives"}
+    assert len(purposes) > 1
+    for analysis in ("cox", "relapse"):
+        assert f"<b>{analysis}: sum_derivatives</b>" in card
+    assert all(purpose in card for purpose in purposes)
+
+
+def test_the_card_of_a_single_analysis_has_no_column_of_analyses(tmp_path):
+    card = study_card(read_study(write_single(tmp_path, "fed-cox")))
+    assert {line.analysis for line in card.lines} == {""}
+    assert "\nanalysis" not in str(card)
 
 
 def test_a_policy_objects_to_the_analysis_that_it_refuses(tmp_path):
