@@ -210,9 +210,14 @@ def _vault(site: Site) -> str:
 
 
 def _count_approvals(approvals: Approvals) -> str | Finding:
-    detail = (
-        f"{len(approvals.apps)} bundles, {len(approvals.release_keys)} release keys, {len(approvals.studies)} studies, "
-        f"{len(approvals.analysts)} analysts"
+    counts = {
+        ("bundle", "bundles"): approvals.apps,
+        ("release key", "release keys"): approvals.release_keys,
+        ("study", "studies"): approvals.studies,
+        ("analyst", "analysts"): approvals.analysts,
+    }
+    detail = ", ".join(
+        f"{len(items)} {singular if len(items) == 1 else plural}" for (singular, plural), items in counts.items()
     )
     if rejections := approvals.rejections:
         detail += f"; rejected: {', '.join(one.study for one in rejections)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,11 @@ SETTINGS = "site.toml"
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DEFAULT_PORT = 443  # of HTTPS
+# Remedy for a lost vault key, of which no other site has a copy.
+_NO_COPY = (
+    "Only this site has this key. Restore it from a backup of this site, or generate a new one: multicentre secret new "
+    "{path}. Send it to nobody. What the lost key encrypted cannot be read: current runs have to be started again."
+)
 
 
 def _validate_name(name: str) -> str:
@@ -126,7 +132,7 @@ class Site:
     @cached_property
     def vault_key(self) -> Secret:
         """Key that encrypts the state between calls."""
-        return Secret(read_secret(self.keys.vault))
+        return Secret(read_secret(self.keys.vault, hint=_NO_COPY.format(path=shlex.quote(str(self.keys.vault)))))
 
     def policy_for(self, study: str) -> Policy:
         """Return this site's policy for a study, whatever the study's file says.

@@ -23,6 +23,8 @@ _LINE = re.compile(re.escape(_MARK) + rb" ([0-9A-Fa-f]{64}) ([0-9A-Fa-f]{8})\s*"
 _LONGEST_LINE = 200  # a secret file has 95 bytes; a longer file is not a secret file
 _OTHERS = 0o077  # rights of the group and of all others
 _FILES_HAVE_MODES = os.name == "posix"
+# Remedy for a lost secret that several sites share.
+ASK_FOR_COPY = "Ask the site that generated it for a copy, or generate a new one: multicentre secret new PATH."
 
 
 class Secret:
@@ -123,8 +125,14 @@ def write_secret(path: str | Path, content: bytes) -> None:
         raise ConfigurationError(f"the secret cannot be written ({error.strerror})", where=str(path)) from None
 
 
-def read_secret(path: str | Path) -> bytes:
+def read_secret(path: str | Path, *, hint: str = ASK_FOR_COPY) -> bytes:
     """Return the 32 bytes of a secret file.
+
+    Parameters
+    ----------
+    path : str or Path
+    hint : str, optional
+        Remedy if the file is missing or cannot be read; by default that of a secret which several sites share.
 
     Raises
     ------
@@ -148,7 +156,7 @@ def read_secret(path: str | Path) -> bytes:
         raise ConfigurationError(
             f"the secret cannot be read ({error.strerror})",
             where=str(path),
-            hint="Ask the site that generated it for a copy, or generate a new one: multicentre secret new PATH.",
+            hint=hint,
         ) from None
     if open_to_others:
         raise ConfigurationError(

@@ -92,6 +92,7 @@ def test_a_site_that_is_ready_has_no_fault(folder):
     said = {one.subject: one.detail for one in found.findings}
     assert said["study Ward 7"] == "40 patients can be read, no ledger yet"
     assert "Registration of this site's key is not checked" in said["coordinator"]
+    assert said["approvals"].startswith("1 bundle, 1 release key, 1 study, 0 analysts")
     assert not (folder / "ledgers").exists()
 
 
@@ -104,6 +105,19 @@ def test_what_others_may_write_to_is_a_fault(folder):
 def test_keys_that_others_may_read_are_a_fault(folder, key, what):
     (folder / "keys" / key).chmod(0o644)
     assert "chmod 600" in fault_at(folder, what)
+
+
+@pytest.mark.parametrize(
+    ("key", "what", "remedy"),
+    [("identity", "keys", "register the new card"), ("vault", "vault", "multicentre secret new {path}.")],
+)
+def test_a_lost_key_of_the_site_is_not_to_be_had_from_another_site(folder, key, what, remedy):
+    path = folder / "keys" / key
+    path.unlink()
+    detail = fault_at(folder, what)
+    assert "Only this site has this key. Restore it from a backup" in detail
+    assert remedy.format(path=path) in detail
+    assert "Ask the site" not in detail
 
 
 def test_an_authority_that_is_not_there_is_a_fault(folder):

@@ -21,6 +21,11 @@ _PRIME = 2**255 - 19
 _ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 # Order 4 (y = 0), 1 (the identity, y = 1), 2 (y = -1), and 8.
 _SMALL_ORDER = frozenset({0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8})
+# Remedy for a lost identity: no other site has a copy, and the card of the site names its public half.
+_NO_COPY = (
+    "Only this site has this key. Restore it from a backup of this site, or create the site's folder again with new "
+    "keys (multicentre site keygen) and have the coordinator remove the site and register the new card."
+)
 
 
 class Identity:
@@ -54,7 +59,7 @@ class Identity:
         ConfigurationError
             The file cannot be read, others have rights to it, or it is not a secret file.
         """
-        return cls(Ed25519PrivateKey.from_private_bytes(read_secret(path)))
+        return cls(Ed25519PrivateKey.from_private_bytes(read_secret(path, hint=_NO_COPY)))
 
     def write(self, path: str | Path) -> None:
         """Write the identity to a new secret file (mode 0600).
