@@ -77,12 +77,14 @@ def keygen(
 @handle_errors
 def approve(
     items: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="WHAT...",
-            help="Bundle's SHA-256, or a file: bundle.toml, release.pub, roster.toml, study.toml, NAME.analyst.toml.",
+            metavar="[WHAT...]",
+            help="Bundle's SHA-256, or a file: bundle.toml, release.pub, roster.toml, study.toml, NAME.analyst.toml. "
+            "Without it, the current approvals and rejections are listed.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     folder: Folder = Path(),
     analysts: Annotated[
         list[Path] | None,
@@ -97,7 +99,7 @@ def approve(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Approve what may run at this site.
+    """Approve what may run at this site, or list the approvals.
 
     The command shows each item and asks for confirmation. Only this command approves.
     """
@@ -109,7 +111,9 @@ def approve(
 
     site = read_site(folder)
     current = approvals.read_approvals(site.approved)
-    if revoke:
+    if not items:
+        _check_only_listed(revoke=revoke, analysts=analysts)
+    elif revoke:
         for one in items:
             current = approvals.revoke(site.approved, one)
             notify(f"No longer approved: {one}")
@@ -282,6 +286,18 @@ def _ledgers_of(site: Site, study: str | None) -> list[Path]:
     return [path]
 
 
+def _check_only_listed(*, revoke: bool, analysts: list[Path] | None) -> None:
+    """Raise ConfigurationError if an option needs an item to approve or revoke."""
+    from multicentre.errors import ConfigurationError
+
+    if revoke or analysts:
+        raise ConfigurationError(
+            f"{'--revoke' if revoke else '--for'} must come with WHAT; got none",
+            where="site approve",
+            hint="Name an item, or leave the option out to list the approvals.",
+        )
+
+
 def _check_analysts(analyst_cards: list[Proposal]) -> None:
     from multicentre.errors import ConfigurationError
 
@@ -308,6 +324,8 @@ def _show_approvals(approvals: Approvals, as_json: bool) -> None:
     }
     if as_json:
         return show_json(content)
+    if not any(value for name, value in content.items() if name != "decisions"):
+        return show("Nothing is approved or rejected at this site.")
     for kind, label in (("apps", "bundle"), ("release_keys", "release key")):
         for one in content[kind]:
             show(f"{label}  {one}")

@@ -63,6 +63,21 @@ def test_approve_shows_card_files_and_fingerprints_before_anything_counts(folder
     assert list(told["studies"]) == ["Ward 7"]
 
 
+def test_approve_of_nothing_lists_the_approvals(folder, tmp_path):
+    empty = call("approve", "--folder", folder)
+    assert (empty.exit_code, empty.stdout.strip()) == (0, "Nothing is approved or rejected at this site.")
+    assert not (folder / "approved").exists()
+    approved = call("approve", write_study(tmp_path), HASH, "--folder", folder, "--yes").stdout
+    listed = call("approve", "--folder", folder)
+    assert (listed.exit_code, listed.stdout, listed.stderr) == (0, approved, "")
+    assert f"bundle  {HASH}" in listed.stdout
+    assert json.loads(call("approve", "--folder", folder, "--json").stdout)["apps"] == [HASH]
+    for option in (["--revoke"], ["--for", tmp_path / "ada.analyst.toml"]):
+        result = call("approve", *option, "--folder", folder)
+        assert result.exit_code == 3
+        assert f"{option[0]} must come with WHAT" in result.stderr
+
+
 def test_approve_without_a_terminal_needs_a_yes(folder, tmp_path):
     result = call("approve", write_study(tmp_path), HASH, "--folder", folder)
     assert result.exit_code == 3
