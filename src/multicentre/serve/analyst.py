@@ -18,7 +18,14 @@ from multicentre.privacy.guarantee import rounded_up
 from multicentre.privacy.policy import Policy
 from multicentre.serve.forms import Form
 from multicentre.serve.rendering import Cell, Menu, Renderer, Table
-from multicentre.serve.run_lists import ListedRun, is_coordinator, list_runs, list_studies
+from multicentre.serve.run_lists import (
+    RUN_PLACES,
+    STUDY_PLACES,
+    ListedRun,
+    is_coordinator,
+    list_runs,
+    list_studies,
+)
 from multicentre.serve.views import budgets_of, card_table, cell_link, choose, ledger_page, letter_table
 from multicentre.studies.file_card import card_of_file
 from multicentre.studies.run_folder import RunFolder
@@ -77,7 +84,8 @@ class AnalystPages:
             for run in list_runs(self._folder).values()
         ]
         columns = ["run", "study", "method", "status", "began", "answer or message"]
-        return self.renderer.page(request, "runs", table=Table("Runs, newest first", columns, rows, "No runs."))
+        empty = f"No runs. {RUN_PLACES}"
+        return self.renderer.page(request, "runs", table=Table("Runs, newest first", columns, rows, empty))
 
     def studies(self, request: Request) -> Response:
         """List the study files of the folder."""
@@ -88,7 +96,8 @@ class AnalystPages:
                 rows.append([cell_link(name, "study", name=name), study.name, study.method, ", ".join(study.sites)])
             except MulticentreError as error:
                 rows.append([name, f"cannot be read: {error}", "-", "-"])
-        table = Table("Study files", ["file", "study", "method", "sites"], rows, "The folder contains no study file.")
+        empty = f"The folder contains no study file. {STUDY_PLACES}"
+        table = Table("Study files", ["file", "study", "method", "sites"], rows, empty)
         return self.renderer.page(request, "studies", table=table)
 
     def study(self, request: Request) -> Response:

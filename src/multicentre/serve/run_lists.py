@@ -14,6 +14,14 @@ from multicentre.studies.run_folder import RunFolder
 
 # A longer list is slow to read; the newest runs come first.
 _MOST_RUNS = 500
+_RUNS = ("*", "runs/*", "state/runs/*/*/*")
+_STUDIES = "*.toml"
+_ANOTHER = "To see files in another folder, start multicentre serve with that folder."
+# Places of the lists, relative to the folder that the command names, for pages with an empty list.
+RUN_PLACES = (
+    f"Runs are listed from the folder itself and from {', '.join(_RUNS[:-1])} and {_RUNS[-1]} in it. {_ANOTHER}"
+)
+STUDY_PLACES = f"Study files are listed from {_STUDIES} in the folder, not from its subfolders. {_ANOTHER}"
 
 
 @dataclass(frozen=True)
@@ -49,8 +57,7 @@ def list_runs(folder: Path) -> dict[str, ListedRun]:
 
     They are the folder itself, its subfolders, those of its folder ``runs``, and the runs of analysts at a coordinator.
     """
-    places = ["*", "runs/*", "state/runs/*/*/*"]
-    paths = [path for place in places for path in folder.glob(place) if _is_run(path)]
+    paths = [path for place in _RUNS for path in folder.glob(place) if _is_run(path)]
     runs = [_listed(path.relative_to(folder).as_posix(), path) for path in paths]
     if _is_run(folder):
         runs.append(_listed(folder.name, folder))
@@ -60,7 +67,7 @@ def list_runs(folder: Path) -> dict[str, ListedRun]:
 
 def list_studies(folder: Path) -> dict[str, Path]:
     """Return the study files of a folder by name."""
-    return {path.name: path for path in sorted(folder.glob("*.toml")) if _is_study(path)}
+    return {path.name: path for path in sorted(folder.glob(_STUDIES)) if _is_study(path)}
 
 
 def is_coordinator(folder: Path) -> bool:

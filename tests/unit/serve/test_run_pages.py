@@ -53,6 +53,19 @@ def test_pages_of_a_finished_run(run, tmp_path):
     assert "study.toml Ward 7 toy lyon, oslo, porto" in client.get("studies").words
 
 
+def test_a_folder_above_that_of_the_files_says_where_the_pages_look(tmp_path):
+    write_study(tmp_path / "deeper")
+    client = client_of(tmp_path)
+    runs, studies = client.get().words, client.get("studies").words
+    assert "No runs. Runs are listed from the folder itself and from *, runs/* and state/runs/*/*/* in it." in runs
+    assert (
+        "contains no study file. Study files are listed from *.toml in the folder, not from its subfolders." in studies
+    )
+    for words in (runs, studies):
+        assert "start multicentre serve with that folder" in words
+        assert "deeper" not in words
+
+
 def test_verification_is_that_of_the_command(run, tmp_path):
     client = client_of(tmp_path)
     verified = json.loads(CliRunner().invoke(app, ["ledger", "verify", str(run.path), "--json"]).stdout)
