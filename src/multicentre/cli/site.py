@@ -80,8 +80,7 @@ def approve(
         list[str] | None,
         typer.Argument(
             metavar="[WHAT...]",
-            help="Bundle's SHA-256, or a file: bundle.toml, release.pub, roster.toml, study.toml, NAME.analyst.toml. "
-            "Without it, the current approvals and rejections are listed.",
+            help="Bundle's SHA-256, or a file: bundle.toml, release.pub, roster.toml, study.toml, NAME.analyst.toml.",
             show_default=False,
         ),
     ] = None,
@@ -101,7 +100,8 @@ def approve(
 ) -> None:
     """Approve what may run at this site, or list the approvals.
 
-    The command shows each item and asks for confirmation. Only this command approves.
+    Without WHAT, the command lists the current approvals and rejections. Otherwise it shows each item and asks for
+    confirmation. Only this command approves.
     """
     from multicentre.deployment import approvals
     from multicentre.deployment.proposal_review import review
