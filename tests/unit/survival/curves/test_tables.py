@@ -62,11 +62,19 @@ def test_an_unknown_column_is_named(group):
 
 
 @pytest.mark.parametrize(
-    ("columns", "values"), [(["sex", "sex"], [[0.0], [2.0]]), (["a", "b"], [[1.0, 1.0], [0.0, 1.0]])]
+    ("columns", "values", "reason"),
+    [
+        (
+            ["sex", "sex"],
+            [[0.0], [2.0]],
+            "'sex' is a column of numbers, not a category, and some patients have a number",
+        ),
+        (["a", "b"], [[1.0, 1.0], [0.0, 1.0]], "got some patients in two"),
+    ],
 )
-def test_a_value_that_makes_no_group_is_refused_without_telling_whose(columns, values):
+def test_a_value_that_makes_no_group_is_refused_without_telling_whose(columns, values, reason):
     levels = np.array([0.0, 1.0]) if columns[0] == "sex" else np.ones(2)
-    with pytest.raises(DataError, match="some patients") as caught:
+    with pytest.raises(DataError, match=reason) as caught:
         find_members(np.array(values), list(dict.fromkeys(columns)), columns, levels)
     assert "2" not in caught.value.what
 

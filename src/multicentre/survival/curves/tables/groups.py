@@ -135,11 +135,19 @@ def find_members(
     values = np.column_stack([_values_of(X, names, declared, column) for column in columns])
     is_member = values == levels
     of_none = ~np.isnan(values).any(axis=1) & ~is_member.any(axis=1)
-    if (is_member.sum(axis=1) > 1).any() or (len(set(columns)) == 1 and of_none.any()):
+    if len(set(columns)) == 1 and of_none.any():
         raise DataError(
-            "each patient must belong to one group; got some patients in two, or with a value of none",
+            f"each patient must belong to one group; {columns[0]!r} is a column of numbers, not a category, and some "
+            "patients have a number of no group",
             where=f"column {columns[0]!r}",
-            hint="List all values in levels=, or declare the levels of the category; leave out other patients.",
+            hint="List all values in levels= (0 and 1 by default). To group by ranges of a number, add a category with "
+            "a level per range to the data.",
+        )
+    if (is_member.sum(axis=1) > 1).any():
+        raise DataError(
+            "each patient must belong to one group; got some patients in two",
+            where=f"column {columns[0]!r}",
+            hint="Declare the levels of the category, so that each patient has one of them.",
         )
     return np.where(is_member.any(axis=1), is_member.argmax(axis=1), -1).astype(np.int64)
 
