@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="*", metavar="METHOD", help="all by default")
     parser.add_argument("--quick", action="store_true", help="very small sizes, to try the script")
     parser.add_argument("--json", type=Path, help="write the points here")
+    parser.add_argument("--renew", type=Path, help="replace methods of the stored results by those of this file")
     parser.add_argument("--slower", type=float, default=1.0, help="factor of the limits of time, for larger points")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -54,6 +55,10 @@ def main() -> None:
     if options.worker:
         for point in measure_method(options.methods[0], quick=options.quick, slower=options.slower):
             print(json.dumps(point), flush=True)
+        return
+    if options.renew:
+        renew(json.loads(options.renew.read_text()))
+        importlib.import_module("pages").main()
         return
     from scaling_cases import CASES
 
@@ -77,6 +82,17 @@ def run(methods: Sequence[str], *, quick: bool, path: Path | None, slower: float
         write_json(path, {"quick": quick, "points": points})  # an interrupted run keeps what it measured
     print(f"\nMeasured in {time.perf_counter() - began:.0f} s.", flush=True)
     return points
+
+
+def renew(measured: Mapping[str, Any]) -> None:
+    """Replace the points of the measured methods in the stored results, and note when they were measured."""
+    stored, points = json.loads(RESULTS.read_text()), measured["results"]["points"]
+    methods = {point["method"] for point in points}
+    kept = [point for point in stored["results"]["points"] if point["method"] not in methods]
+    stored["results"]["points"] = sorted(kept + points, key=lambda point: point["method"])  # stable: curves stay whole
+    when = f"{measured['machine']['date']}, load {measured['machine']['load']:.1f}"
+    stored["machine"]["renewed"] = stored["machine"].get("renewed", {}) | dict.fromkeys(sorted(methods), when)
+    RESULTS.write_text(json.dumps(stored, indent=1) + "\n")
 
 
 def run_worker(method: str, *, quick: bool, slower: float) -> list[dict[str, Any]]:
