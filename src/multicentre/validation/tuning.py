@@ -99,7 +99,12 @@ class FederatedGridSearchCV(FederatedEstimator):
         Estimator fitted on all records, with `refit`.
     cv_results_ : dict
         As in scikit-learn: ``params``, ``param_<name>``, ``mean_test_score``, ``std_test_score``, ``rank_test_score``,
-        ``split<k>_test_score``, ``mean_fit_time``, ``mean_score_time``.
+        ``split<k>_test_score``, ``mean_fit_time``, ``mean_score_time``. Additionally ``left_out``: by combination, the
+        sites without which at least one of its folds was fitted or scored because they refused or were lost, with
+        reasons (dict of str to str).
+    absences_ : str
+        Sentence on the fits and scores of folds without a site, over all combinations; empty without them. Scores of
+        combinations are comparable only if they are of the same sites.
     scorer_ : str
         Name of the score.
     plans_ : list of FoldPlan
@@ -151,6 +156,11 @@ class FederatedGridSearchCV(FederatedEstimator):
         """Evaluator of a fitted search: that of its best estimator."""
         return BestModel(find_evaluator(self.estimator))
 
+    @property
+    def absences_(self) -> str:
+        """Sentence on the fits and scores of folds without a site, over all combinations; empty without them."""
+        return CVResult(left_out=self._left_out_by_fold).absences
+
     def fit(self, federation: Consortium, y: None = None) -> Self:
         """Search over the sites of a federation.
 
@@ -173,11 +183,13 @@ class FederatedGridSearchCV(FederatedEstimator):
         return self.estimator.planned_steps()
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per combination, best first."""
+        """Return one row per combination, best first; ``attrs["absences"]`` holds :attr:`absences_`."""
         import pandas as pd
 
-        columns = {name: value for name, value in self.cv_results_.items() if name != "params"}
-        return pd.DataFrame(columns).sort_values("rank_test_score", kind="stable", ignore_index=True)
+        columns = {name: value for name, value in self.cv_results_.items() if name not in ("params", "left_out")}
+        table = pd.DataFrame(columns).sort_values("rank_test_score", kind="stable", ignore_index=True)
+        table.attrs["absences"] = self.absences_
+        return table
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the scores of all combinations, and the tables of the best model."""
@@ -185,10 +197,11 @@ class FederatedGridSearchCV(FederatedEstimator):
         return {"search": self.to_frame(), **best}
 
     def answer(self) -> str:
-        """Return the best combination and its score."""
+        """Return the best combination and its score, and the sites that are missing from scores."""
         chosen = ", ".join(f"{name} = {value}" for name, value in self.best_params_.items())
         score = f"mean {self.scorer_} {number_text(self.best_score_)}"
-        return f"Best of {len(self.cv_results_['params'])} combinations: {chosen} ({score})."
+        best = f"Best of {len(self.cv_results_['params'])} combinations: {chosen} ({score})."
+        return " ".join(filter(None, [best, self.absences_]))
 
     def main_figure(self) -> Figure:
         """Return the mean score of every combination, best first."""
@@ -244,6 +257,7 @@ class FederatedGridSearchCV(FederatedEstimator):
         n_plans = len(self.plans_)
         cv_results = [scored[start : start + n_plans] for start in range(0, len(scored), n_plans)]
         self.cv_results_ = _results(combinations, cv_results, self.scorer_)
+        self._left_out_by_fold = [left_out for one in scored for left_out in one.get("left_out", ())]
         self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
         self.best_params_ = combinations[self.best_index_]
         self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
@@ -265,6 +279,9 @@ class FederatedGridSearchCV(FederatedEstimator):
             warnings.warn(f"a combination of parameters has no score: {error}", FitFailedWarning, stacklevel=4)
             nothing = np.full(plan.n_splits, np.nan)
             return CVResult(dict.fromkeys(("fit_time", "score_time", f"test_{self.scorer_}"), nothing))
+
+    def _remarks(self) -> str:
+        return " ".join(filter(None, [super()._remarks(), self.absences_]))
 
     def _best(self) -> FederatedEstimator:
         if not hasattr(self, "best_estimator_"):
@@ -321,6 +338,10 @@ def _results(
     results.update({f"split{fold}_test_score": scores[:, fold] for fold in range(scores.shape[1])})
     results["mean_test_score"], results["std_test_score"] = mean, scores.std(axis=1)
     results["rank_test_score"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(np.int64)
+    results["left_out"] = [
+        {site: reason for one in folds for left_out in one.get("left_out", ()) for site, reason in left_out.items()}
+        for folds in cv_results
+    ]
     for name in ("fit_time", "score_time"):
         results[f"mean_{name}"] = np.array([np.mean([one[name].mean() for one in folds]) for folds in cv_results])
     return results

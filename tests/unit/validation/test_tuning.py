@@ -5,7 +5,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import ParameterGrid
 
 import multicentre as mc
-from multicentre.errors import ConfigurationError, DataError
+from multicentre.engines.faults import Faults
+from multicentre.errors import ConfigurationError, DataError, LeftOutWarning
 from multicentre.validation.cross_validation import cross_val_score, cross_validate
 from multicentre.validation.folds.by_site import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold
@@ -122,6 +123,30 @@ def test_without_refit_there_is_no_best_estimator(federation):
     assert found.best_params_ == {"n_estimators": 1}
     with pytest.raises(NotFittedError):
         found.save("nowhere")
+
+
+def test_sites_that_are_lost_during_the_search_are_named():
+    sites = mc.datasets.simulate_duplicated(120, 60, 3, random_state=0).sites
+    lost = list(sites)[-1]
+    faults = Faults(lose={lost: "count_right"})
+    lossy = mc.Federation.in_process(sites, policy=OPEN, quorum=2, faults=faults)
+    search = FederatedGridSearchCV(boosting(), {"n_estimators": [1, 2]}, cv=HASHED, scoring="accuracy", refit=False)
+    with pytest.warns(LeftOutWarning, match="3 of 3 folds are without sites"):
+        search.fit(lossy)
+    assert [list(left_out) for left_out in search.cv_results_["left_out"]] == [[lost], [lost]]
+    assert all(left_out[lost] for left_out in search.cv_results_["left_out"])
+    assert search.absences_.startswith(f"6 of 6 folds are without sites ({lost}: ")
+    assert search.absences_ in str(search)
+    assert search.answer().endswith(search.absences_)
+    table = search.to_frame()
+    assert table.attrs["absences"] == search.absences_
+    assert "left_out" not in table
+
+
+def test_without_losses_a_search_names_no_site(search):
+    assert search.cv_results_["left_out"] == [{}] * 4
+    assert search.absences_ == search.to_frame().attrs["absences"] == ""
+    assert search.answer().endswith(").")
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
