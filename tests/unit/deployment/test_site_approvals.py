@@ -23,16 +23,6 @@ def _toy(monkeypatch):
 
 
 @pytest.fixture
-def lyon(tmp_path):
-    return make_site("lyon", tmp_path / "lyon")
-
-
-@pytest.fixture
-def folder(lyon):
-    return lyon.folder / "approved"
-
-
-@pytest.fixture
 def release(tmp_path):
     line = Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     (tmp_path / "release.pub").write_text(f"{line} the coordinator\n")

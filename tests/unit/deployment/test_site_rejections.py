@@ -21,16 +21,6 @@ def _toy(monkeypatch):
 
 
 @pytest.fixture
-def lyon(tmp_path):
-    return make_site("lyon", tmp_path / "lyon")
-
-
-@pytest.fixture
-def folder(lyon):
-    return lyon.folder / "approved"
-
-
-@pytest.fixture
 def proposal(tmp_path):
     return recognise(str(write_study(tmp_path)))
 
