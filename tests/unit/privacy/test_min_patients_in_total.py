@@ -334,7 +334,7 @@ def parts_below(kind):
 
 def test_the_tables_that_are_checked_cell_by_cell_are_those_of_the_page():
     for one in pkgutil.walk_packages(mc.__path__, "multicentre."):
-        if one.name.endswith((".site", ".cut", ".part", "._site")):
+        if one.name.endswith((".site", ".cut", ".part", ".profiles", "._site")):
             with contextlib.suppress(ImportError):  # parts of extras that are not installed
                 importlib.import_module(one.name)
     steps = [step for part in parts_below(SitePart) for step in part.steps().values()]
