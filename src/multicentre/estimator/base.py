@@ -344,8 +344,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
             "left_out": dict(getattr(self, "left_out_", {})),
             "privacy": self.privacy_ and self.privacy_.to_dict(),
         }
-        if self.lost_:
-            description["lost"] = dict(self.lost_)
+        if lost := getattr(self, "lost_", None):
+            description["lost"] = dict(lost)
         if isinstance(self, HandlesMissing):
             description["missing"] = self.missing_values_.to_dict()
         values = {name: np.asarray(value) for name, value in arrays.items()}
