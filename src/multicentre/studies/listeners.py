@@ -49,6 +49,8 @@ class LabelledListener(Listener):
 
     def sites_left_out(self, reasons: Mapping[str, str]) -> None:
         """Forward the sites that are left out of a fit."""
+        if len(self._labels) == 1:  # the only loop is abandoned, and the fit begins again
+            self._labels = {}
         self._listener.sites_left_out({site: f"{self._label}: {reason}" for site, reason in reasons.items()})
 
     def site_awaited(self, site: str, reason: str) -> None:

@@ -217,6 +217,18 @@ def test_loops_side_by_side_keep_their_rounds_and_objectives_apart(tmp_path):
     assert (reader.state.loop.name, reader.state.loop.change) == ("fit 2", -1.0)
 
 
+def test_a_fit_that_begins_again_keeps_its_label(tmp_path):
+    recorder = EventRecorder(Listener())
+    recorder.open(tmp_path)
+    listener = LabelledListener(recorder, "fit")
+    listener.rounds_began("0.1-rounds", 9, 0)
+    listener.sites_left_out({"porto": "min_patients"})
+    listener.rounds_began("0.2-rounds", 9, 0)
+    reader = RunReader(tmp_path)
+    reader.read()
+    assert list(reader.state.loops) == ["fit"]
+
+
 def test_objective_is_drawn_in_ascii_where_needed():
     rounds = [event("round_ended", loop="fit", round=i, metrics={"loss": 1.0 / i, "n": None}) for i in range(1, 60)]
     state = state_after(event("rounds_began", loop="fit", rounds=80, done=0), *rounds)
