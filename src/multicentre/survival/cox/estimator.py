@@ -72,8 +72,8 @@ def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
         )
     if fit.unresolved:
         _warn(
-            f"the rounds ended at a change of {fit.unresolved:.1e} per standard deviation, which the rounding of sums "
-            "over so many sites may cause when they are masked; the coefficients are exact up to about this.",
+            f"the rounds ended at a change of {fit.unresolved:.1e} per standard deviation, which is within the "
+            "rounding error of masked sums over this many sites; the coefficients are accurate to about this change.",
             UserWarning,
         )
     far = ~(fit.reliable | fit.flat) & (np.abs(fit.moving) > STILL_MOVING)

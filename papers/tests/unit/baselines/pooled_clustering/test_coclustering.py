@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 def blocks(sizes: list[int], anchors: int, noise: float, seed: int = 0) -> tuple[sparse.csr_array, NDArray[np.int64]]:
-    """Rows of sum 1 with most of their weight on the anchors of their own block, the rest on all."""
+    """Return rows that sum to 1, with most weight on the anchors of the block and the rest spread over all anchors."""
     draw = np.random.default_rng(seed)
     group = np.repeat(np.arange(len(sizes)), sizes)
     weights = noise * draw.random((len(group), anchors * len(sizes)))
