@@ -189,7 +189,8 @@ def _differences(differences: Sequence[Difference]) -> str:
 
 def _as_csv(entries_by_site: dict[str, list[Entry]]) -> str:
     """Return the ledgers as one CSV table, with the site's name as the first column."""
-    from multicentre.privacy.ledger import inert, ledger_as_csv
+    from multicentre.core.printable import inert
+    from multicentre.privacy.ledger import ledger_as_csv
 
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from multicentre.core.printable import escaped
 from multicentre.core.storage import write_atomically
 from multicentre.errors import IntegrityError
 
@@ -96,7 +97,7 @@ def write_model(folder: Path, description: Mapping[str, Any], arrays: Mapping[st
     declared = {name: {"dtype": value.dtype.str, "shape": list(value.shape)} for name, value in values.items()}
     whole = {"format": FORMAT, "version": version, **description, "arrays": declared}
     plain = json.loads(json.dumps(whole, default=_as_plain))
-    text = json.dumps({**plain, "sha256": digest_of(plain, packed)}, indent=2, ensure_ascii=False).encode()
+    text = escaped(json.dumps({**plain, "sha256": digest_of(plain, packed)}, indent=2, ensure_ascii=False)).encode()
     if len(text) > LARGEST_DESCRIPTION:
         raise IntegrityError(
             f"{DESCRIPTION} must be at most {LARGEST_DESCRIPTION:,} bytes; got {len(text):,}", where=str(folder)

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from multicentre.core.printable import harmless
+
 Numbers = Sequence[float]
 Section = Literal["data", "fit", "model", "comparison"]
 
@@ -32,8 +34,8 @@ class Figure:
     section: Section
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figure as plain values with its kind."""
-        return {"kind": type(self).__name__, **asdict(self)}
+        """Return the figure as plain values with its kind; no text moves a cursor or changes the direction of text."""
+        return {"kind": type(self).__name__, **_harmless(asdict(self))}
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,14 @@ class Densities(Figure):
     """Small panels side by side; heights and densities integrate to one."""
 
     panels: Sequence[Panel]
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {harmless(name): _harmless(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_harmless(part) for part in value]
+    return harmless(value) if isinstance(value, str) else value
 
 
 _KINDS: dict[str, type[Figure]] = {

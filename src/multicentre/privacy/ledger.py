@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multicentre.core.printable import inert
 from multicentre.core.storage import (
     OWNER_ONLY,
     check_owner_writes_alone,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 Entry = dict[str, Any]
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _OUTSIDE_HASH = ("hash", "signature")
-# A spreadsheet reads a cell that begins with one of these as a formula; the last five in East Asian editions.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\u2212")
 
 
 class Ledger:
@@ -424,22 +423,6 @@ def ledger_as_csv(entries: Iterable[Entry]) -> str:
             row = {**entry, **field, "shape": shape}
             writer.writerow({column: inert(row[column]) for column in columns if column in row})
     return page.getvalue()
-
-
-def inert(cell: Any) -> Any:
-    """Return the value of a cell as a text on one line that no spreadsheet reads as a formula.
-
-    Examples
-    --------
-    >>> inert("=1+1"), inert("porto;=1"), inert(-1.5)
-    ("'=1+1", 'porto,=1', -1.5)
-    """
-    if not isinstance(cell, str):
-        return cell
-    # A line break without quotes would start a row, whose first cell could be a formula. In locales where lists are
-    # separated by semicolons, as in most of Europe, a semicolon would start a cell.
-    plain = "".join(letter if letter.isprintable() else " " for letter in cell).replace(";", ",")
-    return f"'{plain}" if plain.lstrip().startswith(_FORMULA_STARTS) else plain
 
 
 def _parsed(line: bytes, path: Path, number: int) -> Entry:

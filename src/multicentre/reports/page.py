@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from multicentre.core.printable import harmless
 from multicentre.core.storage import write_atomically
 from multicentre.errors import describe_reasons
 from multicentre.reports import formats, methods_text, tables
@@ -73,6 +74,8 @@ def render_report(folder: Path) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Names of variables and levels could otherwise reverse the order of what is displayed.
+        finalize=lambda value: type(value)(harmless(value)) if isinstance(value, str) else value,
     )
     environment.filters |= {
         "bytes": formats.format_bytes,

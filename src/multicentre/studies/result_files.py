@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multicentre.core.printable import inert
 from multicentre.core.storage import write_atomically
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.estimator.figures import Figure
+from multicentre.estimator.figures import Figure, read_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,18 +54,23 @@ def write_results(folder: Path, estimator: FederatedEstimator, figures: Sequence
 def to_csv(frame: pd.DataFrame) -> str:
     r"""Return a table as CSV; the labels of its rows are the first columns unless they only number the rows.
 
+    No text is a formula for a spreadsheet, or changes the direction of writing.
+
     Examples
     --------
     >>> import pandas as pd
     >>> to_csv(pd.DataFrame({"hazard_ratio": [1.5]}, index=["age"]))
     'name,hazard_ratio\nage,1.5\n'
+    >>> to_csv(pd.DataFrame({"sex": ["=1+1"]}))
+    "sex\n'=1+1\n"
     """
     import pandas as pd
 
-    if isinstance(frame.index, pd.RangeIndex) and frame.index.name is None:
-        return str(frame.to_csv(index=False, lineterminator="\n"))
-    names = [name or "name" for name in frame.index.names]
-    return str(frame.to_csv(index_label=names, lineterminator="\n"))
+    if not (isinstance(frame.index, pd.RangeIndex) and frame.index.name is None):
+        names = [str(name or "name") for name in frame.index.names]
+        frame = frame.rename_axis(index=names).reset_index(allow_duplicates=True)
+    plain = frame.map(inert).set_axis([inert(str(name)) for name in frame.columns], axis=1)
+    return str(plain.to_csv(index=False, lineterminator="\n"))
 
 
 def draw_svg(figure: Figure) -> bytes:
@@ -79,7 +85,7 @@ def draw_svg(figure: Figure) -> bytes:
     with mpl.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="matplotlib")  # of a layout with long names
         canvas = Canvas(figsize=size_of(figure), layout="constrained")
-        draw(figure, canvas.subplots())
+        draw(read_figure(figure.to_dict()), canvas.subplots())
         canvas.savefig(page, format="svg", metadata={"Date": None})
     return page.getvalue()
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from multicentre.core.printable import escaped
 from multicentre.errors import ConfigurationError
 
 
@@ -36,7 +37,7 @@ def to_plain(value: Any) -> Any:
 
 def to_json(value: Any) -> str:
     """Return a value as indented JSON."""
-    return json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+    return escaped(json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)) + "\n"
 
 
 def write_toml(content: Mapping[str, Any]) -> str:
@@ -59,7 +60,7 @@ def write_toml(content: Mapping[str, Any]) -> str:
     <BLANKLINE>
     """
     try:
-        return tomli_w.dumps(_without_none(content))
+        return escaped(tomli_w.dumps(_without_none(content)))
     except TypeError as error:
         raise ConfigurationError(
             f"values must be representable in TOML ({error})",

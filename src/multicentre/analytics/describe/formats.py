@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multicentre.analytics.describe.table_one import Row
+from multicentre.core.printable import inert
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"<": r"$<$", ">": r"$>$", "†": r"\dag{}", "‡": r"\ddag{}"}
@@ -91,8 +92,8 @@ class Layout:
         """Return a header and a line per row, with commas."""
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["", *self.columns])
-        writer.writerows([row.label, *row.cells] for row in self.rows)
+        writer.writerow(["", *map(inert, self.columns)])
+        writer.writerows(map(inert, [row.label, *row.cells]) for row in self.rows)
         return file.getvalue()
 
 

@@ -18,6 +18,7 @@ from multicentre.analytics.describe.site import DescribeSite
 from multicentre.analytics.describe.site_table import SiteTable
 from multicentre.analytics.describe.suppression import with_totals
 from multicentre.analytics.describe.table_one import OVERALL, Row, TableOne
+from multicentre.core.printable import harmless
 from multicentre.core.session import Answers
 from multicentre.errors import ConfigurationError, describe_reasons
 from multicentre.estimator.base import FederatedEstimator
@@ -407,6 +408,7 @@ class DescribeResults(FederatedEstimator):
         rows = self._table().rows()
         layout = Layout("Table 1", self._columns(), rows, self._notes(rows))
         text = {"html": layout.to_html, "latex": layout.to_latex, "csv": layout.to_csv}[form]()
+        text = harmless(text)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
