@@ -7,6 +7,7 @@ message, its encoding (:mod:`multicentre.core.wire`), and the disclosure card th
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -331,6 +332,26 @@ class Message:
             elif value is not None:
                 _check_value(declaration, value, lengths, (type(self), name))
         return self
+
+
+class ModelMessage(Message):
+    """Message that sends a model to the sites; the terms of a study may fix the model by its digest."""
+
+    @property
+    def model_digest(self) -> str:
+        """SHA-256 of the model, without what else the message holds."""
+        raise NotImplementedError
+
+
+def digest_of_model(kind: str, packed: bytes) -> str:
+    """Return the SHA-256 of a model: the name of its kind, and its arrays in the wire format.
+
+    Examples
+    --------
+    >>> digest_of_model("CoxModel", b"")[:8]
+    '36e88513'
+    """
+    return hashlib.sha256(kind.encode() + b"\0" + packed).hexdigest()
 
 
 M = TypeVar("M", bound=Message)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Message, array, number, texts
+from multicentre.core.messages import Message, ModelMessage, array, digest_of_model, number, texts
 from multicentre.core.steps import Release
 from multicentre.survival.agreement.messages import Agreed
 
@@ -24,7 +24,7 @@ SQUARES = 2.0**60
 
 
 @dataclass(frozen=True)
-class Judged(Message):
+class Judged(ModelMessage):
     """Model to evaluate, and times of the evaluation."""
 
     packed: NDArray[np.uint8] = array("model as bytes", ("b",), dtype="u1")
@@ -32,6 +32,11 @@ class Judged(Message):
     grid: Floats = array("times at which follow-up is counted", ("K",))
     places: Integers = array("places on the grid of the times of scoring", ("T",), dtype="i8")
     at: Integers = array("places on the grid of the times of calibration", ("H",), dtype="i8")
+
+    @property
+    def model_digest(self) -> str:
+        """SHA-256 of the model; its packed form includes its kind."""
+        return digest_of_model("SurvivalModel", self.packed.tobytes())
 
 
 @dataclass(frozen=True)

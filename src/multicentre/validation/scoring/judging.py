@@ -20,7 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.consortium import Consortium
-from multicentre.core.messages import Lengths, Message, Nothing, array, text, texts
+from multicentre.core.messages import (
+    Lengths,
+    Message,
+    ModelMessage,
+    Nothing,
+    array,
+    digest_of_model,
+    text,
+    texts,
+)
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement, R, Release, SitePart, Step, step
 from multicentre.core.wire import decode, encode
@@ -50,11 +59,16 @@ class Predictor(Protocol):
 
 
 @dataclass(frozen=True)
-class Judged(Message):
+class Judged(ModelMessage):
     """The model to score."""
 
     kind: str = text("kind of the model, one of those that the site supports")
     packed: NDArray[np.uint8] = array("the model in the wire format of messages", ("b",), dtype="u1")
+
+    @property
+    def model_digest(self) -> str:
+        """SHA-256 of the model."""
+        return digest_of_model(self.kind, self.packed.tobytes())
 
 
 @dataclass(frozen=True)

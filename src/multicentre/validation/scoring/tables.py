@@ -45,9 +45,14 @@ class BoostedTrees(Ensemble):
         check_schema(self.table or self.columns, self.classes, data)
         return self.check()
 
+    @property
+    def evaluator(self) -> ClassScores | NumberScores:
+        """Evaluator of the model, as a fitted estimator has one."""
+        return CLASSES if self.classes else NUMBERS
+
     def chances(self, data: TableData) -> Floats:
         """Return the probability of each class, shape (n, k)."""
-        margins = self.predict_table(data.X).astype(np.float64)
+        margins = self._margins(data)
         if self.objective == "multi:softprob":
             return np.asarray(softmax(margins, axis=1), dtype=np.float64)
         second = expit(margins[:, 0])
@@ -56,11 +61,14 @@ class BoostedTrees(Ensemble):
     def log_odds(self, data: TableData) -> Floats | None:
         """Return the log odds of the second of two classes, shape (n,)."""
         is_binary = self.objective == "binary:logistic"
-        return self.predict_table(data.X)[:, 0].astype(np.float64) if is_binary else None
+        return self._margins(data)[:, 0] if is_binary else None
 
-    def numbers(self, X: Floats) -> Floats:
+    def numbers(self, data: TableData) -> Floats:
         """Return predicted numbers, shape (n,)."""
-        return self.means(self.predict_table(X)[:, 0])
+        return self.means(self.predict_table(select_columns(data, self.table or self.columns))[:, 0])
+
+    def _margins(self, data: TableData) -> Floats:
+        return self.predict_table(select_columns(data, self.table or self.columns)).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -70,21 +78,31 @@ class ScoredLinearModel(LinearModel):
     def valid_for(self, data: TableData) -> Self:
         """Return the model after a check against the records; see :meth:`LinearModel.check`."""
         self.check()
-        check_schema(self.columns, self.classes, data)
+        check_schema(self.data_names, self.classes, data)
         return self
+
+    @property
+    def data_names(self) -> tuple[str, ...]:
+        """Names of the columns of the data that the model reads, in its order."""
+        return self.columns
+
+    @property
+    def evaluator(self) -> ClassScores | NumberScores:
+        """Evaluator of the model, as a fitted estimator has one."""
+        return CLASSES if self.classes else NUMBERS
 
     def chances(self, data: TableData) -> Floats:
         """Return the probability of each class, shape (n, 2)."""
-        second = self.mean(data.X)
+        second = self.numbers(data)
         return np.column_stack([1 - second, second])
 
     def log_odds(self, data: TableData) -> Floats | None:
         """Return the log odds of the second class, shape (n,); None for another link than the logit."""
-        return self.linear(data.X) if self.link == "logit" else None
+        return self.linear(select_columns(data, self.data_names)) if self.link == "logit" else None
 
-    def numbers(self, X: Floats) -> Floats:
-        """Return predicted numbers, shape (n,)."""
-        return self.mean(X)
+    def numbers(self, data: TableData) -> Floats:
+        """Return predicted means, shape (n,)."""
+        return self.mean(select_columns(data, self.data_names))
 
 
 @dataclass(frozen=True)
@@ -97,6 +115,11 @@ class ScoredFormulaModel(FittedDesign, ScoredLinearModel):
         LinearModel.check(self)
         check_schema(self.data_columns, self.classes, data)
         return self
+
+    @property
+    def data_names(self) -> tuple[str, ...]:
+        """Names of the columns of the data from which the model builds its own."""
+        return self.data_columns
 
     def linear(self, X: Floats) -> Floats:
         """Return linear predictors with the offset, shape (n,), for the columns of the data."""
@@ -115,18 +138,37 @@ class ScoredCategoricalModel(CategoricalModel):
 
     def chances(self, data: TableData) -> Floats:
         """Return the probability of each class, shape (n, k)."""
-        return self.probabilities(data.X)
+        return self.probabilities(select_columns(data, self.columns))
+
+
+def select_columns(data: TableData, names: tuple[str, ...]) -> Floats:
+    """Return the named columns of records, shape (n, d); a level without a column is derived from the others.
+
+    Raises
+    ------
+    SchemaMismatch
+        The records lack a column.
+
+    Examples
+    --------
+    >>> select_columns(TableData([[30.0, 1.0]], [0], columns=["age", "dose"]), ("dose",)).tolist()
+    [[1.0]]
+    """
+    if data.columns == names:
+        return data.X
+    values = {name: read_level(data.X, data.columns, data.levels, name) for name in names}
+    if absent := [name for name, column in values.items() if column is None]:
+        raise SchemaMismatch(
+            f"records must have the {len(names)} columns of the model; they lack {', '.join(absent[:8])}",
+            where="columns",
+            hint=f"The columns of the records are {', '.join(data.columns[:20])}.",
+        )
+    return np.column_stack([column for column in values.values() if column is not None])
 
 
 def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: TableData) -> None:
     """Raise SchemaMismatch unless records have the columns and classes of a model."""
-    if data.columns != columns:
-        raise SchemaMismatch(
-            f"columns must be the {len(columns)} columns of the model, in the same order; got {len(data.columns)} "
-            "columns that differ",
-            where="columns",
-            hint=f"The columns of the model begin with {', '.join(columns[:8])}.",
-        )
+    select_columns(data, columns)
     if classes[: len(data.classes)] != data.classes or bool(classes) != bool(data.classes):
         raise SchemaMismatch(
             f"classes must be the {len(classes)} classes of the model; got {len(data.classes)} that differ",
@@ -241,18 +283,20 @@ class TableNumberPart(TablePart, NumberPart):
 
     def predict_numbers(self) -> Floats:
         """Return the predicted numbers, shape (n,)."""
-        numbers: Floats = self.model.numbers(self.records.X)
+        numbers: Floats = self.model.numbers(self.records)
         return numbers
 
 
 def table_model(model: Any) -> Message:
-    """Return the message for a fitted estimator of tables.
+    """Return the message for a fitted estimator of tables, or the message itself.
 
     Raises
     ------
     ConfigurationError
         The estimator is not fitted or has no tree, or its outcomes are times that may be censored.
     """
+    if isinstance(model, BoostedTrees | ScoredLinearModel):
+        return model
     if isinstance(model, RegressionResults | MixedResults):
         check_is_fitted(model, "model_")
         linear = model.model_
