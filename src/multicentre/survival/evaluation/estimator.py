@@ -33,7 +33,7 @@ from multicentre.survival.evaluation import messages, settings
 from multicentre.survival.evaluation import rounds as loops
 from multicentre.survival.evaluation.results import COLUMNS, Concluded
 from multicentre.survival.evaluation.site import EvaluationSite
-from multicentre.survival.fitted_models import KINDS
+from multicentre.survival.fitted_models import EVALUATED_KINDS
 from multicentre.survival.fitted_models.base import SurvivalModel, pack, unpack
 from multicentre.survival.scores.brier import brier_times, integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index
@@ -266,7 +266,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             data = self.model.predictable(data)
             rows = self.model.filled(data)
         else:
-            rows = np.where(np.isnan(data.X), self._judged.fill, data.X)
+            rows = model.select(np.where(np.isnan(data.X), self._judged.fill, data.X), data.columns, data.levels)
         happened, censoring_events = data.event == self._cause, censoring_data.event == self._cause
         scores = {"concordance": concordance_index(data.time, happened, -model.restricted_mean(rows))}
         times = brier_times(data.time, censoring_data.time, censoring_events, float(self._judged.grid[-1]))
@@ -311,7 +311,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         agreed, self.missing_values_ = agree(session, EvaluationSite, self._needs(grid), missing, marked=marked)
         packed = np.frombuffer(pack(model), dtype=np.uint8)
         judged = messages.Judged(packed, self._fill(agreed), grid, places, at)
-        unpack(pack(model), KINDS, len(agreed.columns))
+        unpack(pack(model), EVALUATED_KINDS, len(agreed.columns))
         self.thresholds_ = settings.choose_thresholds(self.thresholds)
         collect = partial(
             loops.collect,
@@ -359,7 +359,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
 
     def _judged_model(self) -> SurvivalModel:
         check_is_fitted(self, "_judged")
-        return unpack(self._judged.packed.tobytes(), KINDS, len(self._judged.fill))
+        return unpack(self._judged.packed.tobytes(), EVALUATED_KINDS, len(self._judged.fill))
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         site_scores = {f"site {site}": answer for site, answer in self.sites_.items()}
@@ -384,6 +384,6 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
                 f"the sums must be those of {', '.join(self.scoring)}; got {', '.join(sorted(blobs))}", where="model"
             )
         sums = {name: decode(kinds[names[name]], blob) for name, blob in blobs.items()}
-        self.model = unpack(judged.packed.tobytes(), KINDS, len(judged.fill))
+        self.model = unpack(judged.packed.tobytes(), EVALUATED_KINDS, len(judged.fill))
         self.thresholds_ = settings.choose_thresholds(self.thresholds)
         self._conclude(judged, sums, site_scores)

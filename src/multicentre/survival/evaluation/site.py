@@ -38,7 +38,7 @@ from multicentre.survival.evaluation.maths import (
     mean_weights,
     restricted_mean_edges,
 )
-from multicentre.survival.fitted_models import KINDS
+from multicentre.survival.fitted_models import EVALUATED_KINDS
 from multicentre.survival.fitted_models.base import SurvivalModel, unpack
 from multicentre.survival.scores.brier import squared_errors
 from multicentre.survival.scores.calibration import calibrate_groups, spread_over_bins
@@ -173,7 +173,7 @@ class EvaluationSite(SurvivalPart):
     def _take_in(self, request: messages.Judged) -> None:
         limits.check_times(request)
         limits.check_fill(request.fill, len(self.agreed.columns))
-        unpack(request.packed.tobytes(), KINDS, len(self.agreed.columns))
+        unpack(request.packed.tobytes(), EVALUATED_KINDS, len(self.agreed.columns))
         state = self._answer_once("judge", request)
         self.state = replace(
             state, packed=request.packed, fill=request.fill, grid=request.grid, places=request.places, at=request.at
@@ -315,8 +315,9 @@ class EvaluationSite(SurvivalPart):
     @cached_property
     def predictions(self) -> Predictions:
         """Predictions of the model for the site's patients."""
-        model = unpack(self.memory.packed.tobytes(), KINDS, len(self.agreed.columns))
-        return Predictions(model, np.where(np.isnan(self.data.X), self.memory.fill, self.data.X))
+        model = unpack(self.memory.packed.tobytes(), EVALUATED_KINDS, len(self.agreed.columns))
+        rows = np.where(np.isnan(self.data.X), self.memory.fill, self.data.X)
+        return Predictions(model, model.select(rows, self.data.columns, self.data.levels))
 
     @cached_property
     def risks(self) -> Floats:

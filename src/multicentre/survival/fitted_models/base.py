@@ -61,6 +61,10 @@ class SurvivalModel(Release):
     def survival(self, X: Floats) -> Floats:
         """Return survival curves on the grid, shape (n, K), for columns without missing entries, shape (n, d)."""
 
+    def select(self, X: Floats, columns: Sequence[str], levels: Sequence[str]) -> Floats:
+        """Return the columns that the model needs from those of the data, shape (n, d); here all of them."""
+        return X
+
     def restricted_mean(self, X: Floats) -> Floats:
         """Return each patient's mean time survived up to the horizon, shape (n,)."""
         return restricted_mean(self.survival(X), self.times)

@@ -10,8 +10,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import array, count, number
-from multicentre.errors import MessageError
+from multicentre.core.messages import array, count, number, texts
+from multicentre.data.categories import read_level
+from multicentre.errors import MessageError, SchemaMismatch
 from multicentre.survival.fitted_models.base import LARGEST_TIME, Bytes, SurvivalModel, join, pack, split, unpack
 from multicentre.survival.times import cumulative_hazard
 
@@ -83,6 +84,70 @@ class Mixture(SurvivalModel):
             )
         if not all(np.array_equal(model.times, self.times) for model in self.components):
             raise MessageError("components must be on the grid of the mixture; got another grid", where="Mixture")
+
+
+@dataclass(frozen=True)
+class Named(SurvivalModel):
+    """Model of some columns of the data, by their names; for a given model that was fitted elsewhere.
+
+    Parameters
+    ----------
+    times : array of shape (K,)
+    names : tuple of str
+        Columns of the inner model, in order.
+    packed : array of bytes
+        Inner model, which is not named.
+
+    Examples
+    --------
+    >>> from multicentre.survival.fitted_models.cox import CoxModel
+    >>> model = Named.of(CoxModel(np.array([1.0]), np.ones(1), np.zeros(1), np.array([0.5])), ("age",))
+    >>> model.select(np.array([[7.0, 1.0]]), ("dose", "age"), ()).tolist()
+    [[1.0]]
+    """
+
+    times: Floats = array("times of the grid", ("K",), bound=LARGEST_TIME)
+    names: tuple[str, ...] = texts("columns of the inner model, in order")
+    packed: Bytes = array("inner model as bytes", ("b",), dtype="u1", bound=256)
+
+    @classmethod
+    def of(cls, inner: SurvivalModel, names: Sequence[str]) -> Self:
+        """Return an inner model with the names of its columns."""
+        return cls(inner.times, tuple(names), np.frombuffer(pack(inner), dtype=np.uint8))
+
+    @cached_property
+    def inner(self) -> SurvivalModel:
+        """Inner model."""
+        from multicentre.survival.fitted_models import KINDS
+
+        return unpack(self.packed.tobytes(), KINDS, len(self.names))
+
+    def select(self, X: Floats, columns: Sequence[str], levels: Sequence[str]) -> Floats:
+        """Return the columns of the inner model by their names, shape (n, len(names))."""
+        found = {name: read_level(X, columns, levels, name) for name in self.names}
+        if absent := [name for name, values in found.items() if values is None]:
+            raise SchemaMismatch(
+                f"patients must have the {len(self.names)} columns of the model; they lack {', '.join(absent[:8])}",
+                where="columns",
+                hint=f"The columns of the patients are {', '.join(list(columns)[:20])}.",
+            )
+        return np.column_stack([values for values in found.values() if values is not None])
+
+    def survival(self, X: Floats) -> Floats:
+        """Return survival curves on the grid, shape (n, K), for the selected columns."""
+        return self.inner.survival(X)
+
+    def restricted_mean(self, X: Floats) -> Floats:
+        """Return each patient's mean time survived up to the horizon, shape (n,), for the selected columns."""
+        return self.inner.restricted_mean(X)
+
+    def check_meaning(self, n_columns: int) -> None:
+        """Raise MessageError unless names are unique and few enough, and the inner model is on this grid."""
+        if not 0 < len(self.names) == len(set(self.names)) or not np.array_equal(self.inner.times, self.times):
+            raise MessageError(
+                f"the model must have different names of columns, and its grid; got {len(self.names)}, or another grid",
+                where="Named",
+            )
 
 
 # Largest magnitude of a log hazard ratio of a recalibrated model.

@@ -1,0 +1,217 @@
+"""Files of given models: a table of coefficients, a booster of xgboost, or a saved model of this package.
+
+A table of coefficients is TOML or JSON. All models become messages: arrays that are checked, and no code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from multicentre.boosting.trees import Ensemble
+from multicentre.boosting.xgboost_files import read_booster
+from multicentre.core.messages import Message, digest_of_model
+from multicentre.core.wire import encode
+from multicentre.errors import ConfigurationError, MulticentreError
+from multicentre.estimator.base import FederatedEstimator
+from multicentre.regression.maths import LINKS
+from multicentre.survival.estimator import SurvivalEstimator
+from multicentre.survival.evaluation.settings import model_of
+from multicentre.survival.fitted_models.base import SurvivalModel, pack
+from multicentre.survival.fitted_models.cox import CoxModel
+from multicentre.survival.fitted_models.derived import Named
+from multicentre.validation.scoring.tables import BoostedTrees, ScoredLinearModel, table_model
+
+# A published score has a few dozen coefficients, a booster up to some hundred megabytes of trees.
+_LARGEST_FILE = 2**29
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+GivenModel = ScoredLinearModel | BoostedTrees | SurvivalModel
+
+
+class CoefficientTable(BaseModel):
+    """Table of coefficients of a regression, as a paper prints it.
+
+    Parameters
+    ----------
+    family : {"binomial", "gaussian", "poisson", "gamma", "cox"}
+    link : str, optional
+        The first link of the family by default: logit, identity, log, log.
+    intercept : float, default 0
+        Not used for "cox".
+    coefficients : dict of str to float
+        By column of the sites' tables; a level of a category is ``"sex=m"``.
+    centre : dict of str to float
+        Values that are subtracted from the columns; 0 by default.
+    classes : list of two str, optional
+        Names of the two classes, the second one is predicted; "0" and "1" by default.
+    times, cumulative_hazard : list of float
+        Times, and the cumulative baseline hazard at them; for "cox" only.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    family: Literal["binomial", "gaussian", "poisson", "gamma", "cox"]
+    link: str = ""
+    intercept: _Finite = 0.0
+    coefficients: dict[str, _Finite] = Field(min_length=1)
+    centre: dict[str, _Finite] = Field(default_factory=dict)
+    classes: list[str] = Field(default=["0", "1"], min_length=2, max_length=2)
+    times: list[_Finite] = []
+    cumulative_hazard: list[_Finite] = []
+
+    def to_model(self) -> GivenModel:
+        """Return the model as a message.
+
+        Raises
+        ------
+        MulticentreError
+            Keys contradict each other, or a value is out of range.
+        """
+        if extra := self.centre.keys() - self.coefficients.keys():
+            raise ConfigurationError(
+                f"centre must name columns with a coefficient; got {', '.join(sorted(extra))[:100]}", where="centre"
+            )
+        return self._cox() if self.family == "cox" else self._linear()
+
+    def _linear(self) -> ScoredLinearModel:
+        if self.times or self.cumulative_hazard:
+            raise ConfigurationError('times must come with the family "cox"; got another family', where="times")
+        links = [str(link) for link in LINKS[self.family]]
+        if self.link and self.link not in links:
+            raise ConfigurationError(f"link must be one of {', '.join(links)}; got {self.link[:40]!r}", where="link")
+        names = tuple(self.coefficients)
+        slopes = np.array(list(self.coefficients.values()))
+        shift = math.fsum(self.centre.get(name, 0.0) * slope for name, slope in self.coefficients.items())
+        model = ScoredLinearModel(
+            self.family,
+            self.link or links[0],
+            names,
+            (),
+            names,
+            tuple(self.classes) if self.family == "binomial" else (),
+            (),
+            "",
+            self.intercept - shift,
+            slopes,
+            np.zeros(len(names)),
+            complete=names,
+        )
+        model.check()
+        return model
+
+    def _cox(self) -> SurvivalModel:
+        names = tuple(self.coefficients)
+        if self.intercept or self.link:
+            raise ConfigurationError(
+                "a Cox model must have a baseline in place of an intercept and a link; got one of these", where="model"
+            )
+        if not 0 < len(self.times) == len(self.cumulative_hazard):
+            raise ConfigurationError(
+                f"a Cox model must have a cumulative hazard at each of its times; got {len(self.times)} times and "
+                f"{len(self.cumulative_hazard)} values",
+                where="cumulative_hazard",
+                hint="They are the baseline of the publication; minus the log of the baseline survival.",
+            )
+        slopes = np.array(list(self.coefficients.values()))
+        centre = np.array([self.centre.get(name, 0.0) for name in names])
+        inner = CoxModel(np.array(self.times), slopes, centre, np.array(self.cumulative_hazard))
+        return Named.of(inner.valid(len(names)), names)
+
+
+def read_model(path: str | Path) -> GivenModel | FederatedEstimator:
+    r"""Read a given model: a table of coefficients, a booster of xgboost, or a saved model.
+
+    Parameters
+    ----------
+    path : path
+        File ``.toml`` or ``.json`` with a :class:`CoefficientTable`; ``.json`` of ``Booster.save_model``; or the folder
+        of a model that :meth:`~multicentre.estimator.base.FederatedEstimator.save` wrote.
+
+    Returns
+    -------
+    model
+        Accepted by :func:`evaluate_classifier`, :func:`score`, :class:`ExternalValidation` or
+        :class:`~multicentre.survival.SurvivalEvaluation`.
+
+    Raises
+    ------
+    ConfigurationError
+        The file cannot be read, or is not such a model.
+    IntegrityError
+        The folder of a saved model is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "score.toml"
+    >>> _ = path.write_text('family = "binomial"\nintercept = -2.0\n[coefficients]\nage = 0.05')
+    >>> read_model(path).covariates
+    ('age',)
+    """
+    path = Path(path)
+    if path.is_dir():
+        return FederatedEstimator.load(path)
+    try:
+        return model_from_mapping(_parsed(path))
+    except MulticentreError as error:
+        raise error.at(str(path)) from None
+
+
+def model_from_mapping(content: Mapping[str, Any]) -> GivenModel:
+    """Return the model of parsed content; see :func:`read_model`."""
+    if "learner" in content:
+        ensemble = read_booster(content)
+        fields = {name: getattr(ensemble, name) for name in Ensemble.declarations()}
+        return BoostedTrees(**fields)
+    try:
+        table = CoefficientTable.model_validate(dict(content))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise ConfigurationError(
+            f"the key must be that of a table of coefficients; {first['msg'][:1].lower()}{first['msg'][1:]}",
+            where=".".join(str(part) for part in first["loc"]) or "model",
+            hint="A table of coefficients has the keys family, intercept and coefficients.",
+        ) from None
+    return table.to_model()
+
+
+def digest_of(model: object) -> str:
+    """Return the SHA-256 of a model as sites receive it: its kind and its arrays.
+
+    Parameters
+    ----------
+    model : fitted estimator or model of :func:`read_model`
+
+    Examples
+    --------
+    >>> model = model_from_mapping({"family": "gaussian", "coefficients": {"age": 1.0}})
+    >>> len(digest_of(model))
+    64
+    """
+    if isinstance(model, SurvivalEstimator | SurvivalModel):
+        return digest_of_model("SurvivalModel", pack(model_of(model)))
+    message: Message = table_model(model)
+    return digest_of_model(type(message).__name__, encode(message))
+
+
+def _parsed(path: Path) -> Mapping[str, Any]:
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST_FILE:
+            raise ConfigurationError(f"the file must have at most {_LARGEST_FILE:,} bytes; got {size:,}")
+        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ConfigurationError(f"the model must be a readable file or folder; got none ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:  # of the parsers, and of the decoding
+        raise ConfigurationError(f"the file must be TOML or JSON; parsing failed ({type(error).__name__})") from None
+    if not isinstance(content, Mapping):
+        raise ConfigurationError("the file must hold a table; got another value")
+    return content
