@@ -23,7 +23,7 @@ from multicentre.engines.remote.opening import Opening, sign_opening
 from multicentre.engines.remote.socket import receive_frame, send_frame
 from multicentre.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
 from multicentre.studies import RunFolder, Study, read_study
-from multicentre.studies.checks import refuse_models
+from multicentre.studies.checks import check_models
 from multicentre.studies.study import digest_of
 
 ORDER = "order.json"
@@ -57,7 +57,8 @@ def run_at_service(path: Path, analyst: Analyst, study: Study, report: Report) -
     KeyboardInterrupt
         The analyst interrupted the run; it can be resumed.
     """
-    refuse_models(study)
+    check_models(study, reads_files=True)
+    study = study.with_models()
     order = Order(analyst.card, secrets.token_hex(16), study.to_toml())
     return _Client(path, analyst, order, study, report).run()
 

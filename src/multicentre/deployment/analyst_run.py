@@ -29,8 +29,8 @@ from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES, Carrier, receiv
 from multicentre.errors import ConfigurationError, MessageError, MulticentreError
 from multicentre.reports import write_report
 from multicentre.studies import RunFolder, Study, resume_run, run_study
-from multicentre.studies.checks import refuse_models
 from multicentre.studies.run_events import EVENTS
+from multicentre.studies.saved_models import list_models
 from multicentre.studies.study_file import study_from_mapping
 
 BUG, INTERRUPTED = 70, 130  # EX_SOFTWARE of sysexits.h; 128 + SIGINT
@@ -175,11 +175,21 @@ def read_order(order: Order, output: Path) -> Study:
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError("the study must be valid TOML", where="study", hint=f"{error}.") from None
     study = study_from_mapping(content, folder=output)
-    refuse_models(study)  # before any path in the order is read
+    _check_models_are_held(study)  # before any path in the order is read
     privacy = study.privacy.model_copy(update={"policy": None, "sites": {}})
     return study.model_copy(update={"sites": {site: {} for site in study.sites}, "privacy": privacy}).with_output(
         output
     )
+
+
+def _check_models_are_held(study: Study) -> None:
+    """Raise ConfigurationError unless the study holds its models."""
+    for part in study.split().values():
+        for model in list_models(part.parameters):
+            if model.content is None:
+                raise ConfigurationError(
+                    "an order must hold its models; it names a file", where=f"parameters.{model.parameter}"
+                )
 
 
 def send_files(folder: Path, link: Link) -> None:

@@ -157,7 +157,7 @@ class Approvals:
         if approved is None:
             raise ConfigurationError("the study must be approved here; got a name without an approval", where=name)
         content = tomllib.loads(self._read_pinned(approved.sha256).decode())
-        study = study_from_mapping(content, folder=Path(approved.folder))
+        study = study_from_mapping(content, folder=Path(approved.folder)).without_files()
         if digest_of(study) != approved.terms:
             raise IntegrityError(
                 "the terms of the study must be those that were approved; this version of multicentre reads others",

@@ -19,7 +19,7 @@ from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_register import Roster
 from multicentre.errors import ConfigurationError
 from multicentre.privacy.secure_sum.identity import has_small_order
-from multicentre.studies.checks import refuse_models
+from multicentre.studies.checks import check_models
 from multicentre.studies.study import Study
 from multicentre.studies.study_file import study_from_mapping
 
@@ -52,7 +52,7 @@ class Proposal:
 
     def study(self) -> Study:
         """Return the proposed study."""
-        return study_from_mapping(tomllib.loads(self.content.decode()), folder=self.folder)
+        return study_from_mapping(tomllib.loads(self.content.decode()), folder=self.folder).without_files()
 
     def roster(self) -> Roster:
         """Return the proposed roster."""
@@ -96,7 +96,7 @@ def recognise(argument: str) -> Proposal:
     if "study" in tables:
         try:
             study = study_from_mapping(tables, folder=path.parent)
-            refuse_models(study)
+            check_models(study)
         except ConfigurationError as error:
             raise error.at(argument) from None
         return Proposal("study", sha256, study.name, content, path.absolute().parent)

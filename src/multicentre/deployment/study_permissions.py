@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from multicentre.core.calls import Call
+from multicentre.core.messages import ModelMessage
 from multicentre.core.noise_plan import Noise, Plan, PlanReview, PlanShown
 from multicentre.core.requester import requester_facts
 from multicentre.core.run_terms import Terms
@@ -20,6 +21,7 @@ from multicentre.privacy.patient_counts import People
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.site import MaskingKeys
 from multicentre.studies.policy_conflicts import aligning_steps, fitting_steps, protection_of
+from multicentre.studies.saved_models import list_models
 from multicentre.studies.study import make_estimator
 
 if TYPE_CHECKING:
@@ -65,12 +67,15 @@ class StudyPermissions:
         Minimum number of sites in every masked sum, also over some folds: two sums that differ by one site would reveal
         the value of that site. If a study excludes refusing sites and states no number, the minimum is two, and the
         site relies on the coordinator to exclude no other site.
+    models : mapping from type to frozenset of str
+        SHA-256 of the models that may be sent, by site part; parts of methods that fit their models are absent.
     """
 
     steps: Mapping[type[SitePart], frozenset[str]]
     fits: tuple[FitPermission, ...]
     masked: bool
     quorum: int
+    models: Mapping[type[SitePart], frozenset[str]] = field(default_factory=dict)
 
     def part(self, method: str) -> type[SitePart]:
         """Return the site part of this name.
@@ -92,6 +97,9 @@ class StudyPermissions:
         step = call.step
         if step.name not in self.steps.get(step.part, ()):
             return "study", "the step is not on the study's disclosure card"
+        fixed = self.models.get(step.part)
+        if fixed is not None and isinstance(call.request, ModelMessage) and call.request.model_digest not in fixed:
+            return "study, model", "the model must be one of those that the study states; got another model"
         if self.masked and step.summed and call.mask is None:
             return "study, secure_sum", "sums of the study must be masked; this one is unmasked"
         if call.mask is not None and call.mask.threshold < self.quorum:
@@ -196,6 +204,7 @@ def permissions_of(study: Study) -> StudyPermissions:
         The method or one of its parameters is unknown.
     """
     steps: dict[type[SitePart], frozenset[str]] = {}
+    models: dict[type[SitePart], frozenset[str]] = {}
     fits = []
     for analysis in study.split().values():
         estimator = make_estimator(analysis)
@@ -203,6 +212,9 @@ def permissions_of(study: Study) -> StudyPermissions:
         for part, names in steps_of_parts.items():
             steps[part] = steps.get(part, frozenset()) | frozenset(names)
         names = frozenset(steps_of_parts[estimator.site_part])
+        if given := list_models(analysis.parameters):
+            digests = frozenset(model.sha256 for model in given)
+            models[estimator.site_part] = models.get(estimator.site_part, frozenset()) | digests
         fits.append(FitPermission(estimator.site_part, names, estimator.privacy_plan()))
     steps[PlanReview] = frozenset(PlanReview.steps())
     if study.masked:
@@ -214,6 +226,7 @@ def permissions_of(study: Study) -> StudyPermissions:
         Terms(quorum=study.run.quorum, refusing_sites=study.run.refusing_sites).needed_of_willing(
             len(study.sites), masked=study.masked
         ),
+        models,
     )
 
 

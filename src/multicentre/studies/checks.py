@@ -9,7 +9,7 @@ from multicentre.core.storage import check_site_name
 from multicentre.data.categories import check_references
 from multicentre.errors import ConfigurationError
 from multicentre.privacy.policy import unknown_key
-from multicentre.studies.saved_models import list_models
+from multicentre.studies.saved_models import check_models_are_fixed
 from multicentre.studies.study import Study
 from multicentre.studies.tables import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE, OutcomeTable, SurvivalTable
 
@@ -58,24 +58,16 @@ def check_study(study: Study) -> None:
             raise (error.at(f"analysis {name}") if name else error) from None
 
 
-def refuse_models(study: Study) -> None:
-    """Check that a study for real sites has no models among its parameters.
-
-    A real site cannot compare the model in a request with the SHA-256 in the terms that it approved.
+def check_models(study: Study, *, reads_files: bool = False) -> None:
+    """Check that a study for real sites fixes its models; see :func:`check_models_are_fixed`.
 
     Raises
     ------
     ConfigurationError
-        A parameter is a model.
+        A model is named by its path alone, or is one of a list.
     """
-    models = [model for part in study.split().values() for model in list_models(part.parameters)]
-    if models:
-        raise ConfigurationError(
-            "a study over real sites must not have fitted models as parameters; it has "
-            f"{len(models)} in {models[0].parameter}",
-            where=f"parameters.{models[0].parameter}",
-            hint="Run the study in one process, without --coordinator.",
-        )
+    for name, part in study.split().items():
+        check_models_are_fixed(name, part.parameters, reads_files=reads_files)
 
 
 def _check_analyses(study: Study) -> None:

@@ -32,7 +32,7 @@ from multicentre.studies.analyses import (
     join_entries,
     refusal_of,
 )
-from multicentre.studies.checks import refuse_models
+from multicentre.studies.checks import check_models
 from multicentre.studies.disclosure_cards import concerns_patients, join_cards, summarise_ledgers
 from multicentre.studies.listeners import LabelledListener, site_log
 from multicentre.studies.policy_conflicts import check_budgets, check_policies, planned_refusals, protection_of
@@ -198,7 +198,7 @@ def _prepare_run(
     study: Study, sites: Mapping[str, SiteData] | None, listener: Listener | None, connect: Connect | None
 ) -> _Run:
     if connect is not None:
-        refuse_models(study)
+        check_models(study, reads_files=True)
     events = EventRecorder(listener or Listener())
     if connect is not None:
         return _Run(study, analyses_of(study, {}), {}, {}, events, None, connect)

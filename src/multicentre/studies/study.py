@@ -7,6 +7,8 @@ import dataclasses
 import hashlib
 import inspect
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +17,7 @@ from pydantic import Field
 from multicentre.errors import ConfigurationError, MissingExtra, MulticentreError
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.policy import Policy, unknown_key
-from multicentre.studies.saved_models import SavedModelPath, replace_models
+from multicentre.studies.saved_models import ModelParameter, replace_models
 from multicentre.studies.serialisation import write_toml
 from multicentre.studies.tables import (
     About,
@@ -40,7 +42,7 @@ class Study(Table):
     about : About
         The table ``[study]``.
     parameters : dict
-        Arguments of the method's estimator; fitted models as :class:`~multicentre.studies.saved_models.SavedModelPath`.
+        Arguments of the method's estimator; fitted models as :class:`~multicentre.studies.saved_models.ModelParameter`.
     data : DataTable
     sites : dict from str to dict from str to Path
         Files of every site by view, or one file under the key ``file`` (also for survival data and tables). For events,
@@ -116,6 +118,26 @@ class Study(Table):
         """Return the same study with another folder for its run folders."""
         return self.model_copy(update={"about": self.about.model_copy(update={"output": output.absolute()})})
 
+    def with_models(self) -> Self:
+        """Return the same study holding its models, for readers without their files.
+
+        Raises
+        ------
+        MulticentreError
+            A model cannot be read, or is of a kind that a study cannot hold.
+        """
+        return self._with_models(lambda one: replace(one, path=None, stated="", content=one.packed()))
+
+    def without_files(self) -> Self:
+        """Return the same study for a site, which reads no model file that the study names."""
+        return self._with_models(ModelParameter.without_file)
+
+    def _with_models(self, change: Callable[[ModelParameter], ModelParameter]) -> Self:
+        analyses = tuple(
+            one.model_copy(update={"parameters": replace_models(one.parameters, change)}) for one in self.analyses
+        )
+        return self.model_copy(update={"parameters": replace_models(self.parameters, change), "analyses": analyses})
+
     def to_toml(self) -> str:
         """Return the study as TOML with absolute paths, independent of the folder."""
         about = self.about.model_dump()
@@ -144,8 +166,8 @@ class Study(Table):
 
 
 def _without_models(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters with the paths of fitted models in place of the models."""
-    return replace_models(parameters, lambda model: model.path)
+    """Return parameters with the values of given models as TOML holds them."""
+    return replace_models(parameters, ModelParameter.plain)
 
 
 def _read_policy(source: Path | Policy | None) -> Policy:
@@ -186,7 +208,7 @@ def make_estimator(study: Study) -> FederatedEstimator:
             raise unknown_key(name, parameter_names, f"parameters of {study.method}")
     usual: dict[str, Any] = {"random_state": study.about.seed, "person_key": (study.data.identifiers or [None])[0]}
     usual = {name: value for name, value in usual.items() if name in parameter_names and value is not None}
-    parameters = replace_models(study.parameters, SavedModelPath.load)
+    parameters = replace_models(study.parameters, ModelParameter.load)
     try:
         return kind(**{**usual, **parameters})
     except TypeError as error:

@@ -1,6 +1,7 @@
 """Studies with fitted models as parameters: paths in the file, digests in the terms, refusals of changed models."""
 
 import dataclasses
+import hashlib
 import json
 import shutil
 
@@ -14,12 +15,17 @@ from multicentre.datasets import simulate_survival
 from multicentre.deployment.analyst_link import Order
 from multicentre.deployment.analyst_run import read_order
 from multicentre.deployment.proposals import recognise
+from multicentre.deployment.study_permissions import permissions_of
 from multicentre.errors import ConfigurationError, IntegrityError
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.studies import read_study, resume_run, run_study, runner
+from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.run_folder import RunFolder
-from multicentre.studies.saved_models import SavedModelPath
+from multicentre.studies.saved_models import ModelParameter
 from multicentre.studies.site_data import read_sites
 from multicentre.studies.study import digest_of, make_estimator, study_terms
+from multicentre.survival.evaluation.site import EvaluationSite
+from multicentre.survival.fitted_models.base import pack
 from support.survival_toy import STUDY, write_study
 
 TERMS = "\n[run]\ncompare = false\n\n[parameters]\n"
@@ -43,6 +49,12 @@ def models(tmp_path_factory):
 def folder(tmp_path, models):
     shutil.copytree(models, tmp_path / "models")
     return tmp_path
+
+
+def model_digest(path):
+    """Return the SHA-256 of a saved survival model as sites receive it."""
+    packed = pack(FederatedEstimator.load(path).model_)
+    return hashlib.sha256(b"SurvivalModel\0" + packed).hexdigest()
 
 
 def change(path):
@@ -99,7 +111,7 @@ def test_the_comparison_keeps_the_models_fitted(folder, text):
 
 def test_the_terms_hold_the_digest_and_no_path(folder):
     study = read_study(write_study(folder, EVALUATION))
-    stated = json.loads((folder / "models" / "cox" / "model.json").read_text())["sha256"]
+    stated = model_digest(folder / "models" / "cox")
     assert study_terms(study)["parameters"] == {"model": {"sha256": stated}, "at": [12, 36]}
     shutil.move(folder / "models", folder / "elsewhere")
     moved = read_study(write_study(folder, EVALUATION.replace("models/", "elsewhere/")))
@@ -108,10 +120,7 @@ def test_the_terms_hold_the_digest_and_no_path(folder):
     changed = read_study(folder / "study.toml")
     assert digest_of(changed) != digest_of(study)
     assert study_terms(read_study(write_study(folder, STACK.replace("models/", "elsewhere/"))))["parameters"] == {
-        "estimators": [
-            {"sha256": json.loads((folder / "elsewhere" / name / "model.json").read_text())["sha256"]}
-            for name in ("cox", "boosting")
-        ]
+        "estimators": [{"sha256": model_digest(folder / "elsewhere" / name)} for name in ("cox", "boosting")]
     }
 
 
@@ -153,7 +162,7 @@ def test_a_run_resumes_with_its_model_only(folder, monkeypatch):
     with pytest.raises(IntegrityError, match=r"original study; parameters\.model\.sha256 was "):
         resume_run(path)
     shutil.rmtree(folder / "models")
-    with pytest.raises(IntegrityError, match=r"model\.json"):
+    with pytest.raises(ConfigurationError, match="must be a readable file or folder"):
         resume_run(path)
     shutil.move(folder / "copy", folder / "models")
     assert resume_run(path).metadata["status"] == "finished"
@@ -168,7 +177,7 @@ def test_a_damaged_or_missing_model_is_named(folder):
         digest_of(study)
     assert caught.value.where.startswith("parameters.model, ")
     shutil.rmtree(folder / "models")
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         make_estimator(study)
     assert caught.value.where.startswith(f"parameters.model, {folder / 'models' / 'cox'}")
 
@@ -176,14 +185,17 @@ def test_a_damaged_or_missing_model_is_named(folder):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (EVALUATION.replace('"models/cox"', "3"), "the path of a saved model's folder; got 3"),
-        (EVALUATION.replace('"models/cox"', '""'), "the path of a saved model's folder; got ''"),
+        (EVALUATION.replace('"models/cox"', "3"), "a table of coefficients; got '3'"),
+        (EVALUATION.replace('"models/cox"', '""'), "a table of coefficients; got ''"),
         (
             EVALUATION.replace('"models/cox"', '["models/cox"]'),
-            "the path of a saved model's folder; got ['models/cox']",
+            "a table of coefficients; got \"['models/cox']\"",
         ),
-        (STACK.replace('["models/cox", "models/boosting"]', '"models/cox"'), "saved models' folders; got 'models/cox'"),
-        (STACK.replace('"models/boosting"', "{}"), "saved models' folders; got ['models/cox', {}]"),
+        (
+            STACK.replace('["models/cox", "models/boosting"]', '"models/cox"'),
+            "a list of paths of models; got 'models/cox'",
+        ),
+        (EVALUATION.replace('"models/cox"', '{file = "models/cox", sha256 = "x"}'), "a table of coefficients; got"),
     ],
 )
 def test_values_other_than_paths_are_refused(tmp_path, text, expected):
@@ -203,25 +215,39 @@ def test_a_saved_model_of_another_kind_is_refused_by_the_method(folder):
             run_study(read_study(write_study(folder, text)))
 
 
-def test_real_sites_refuse_models_as_parameters(folder):
-    """The refusal reads no path: an order to a service comes from another person."""
+def test_real_sites_refuse_models_that_the_study_does_not_fix(folder):
+    """Sites and the coordinator's service read no path: a study and an order come from another person."""
     path = write_study(folder, EVALUATION)
     study = read_study(path)
+    digest = model_digest(folder / "models" / "cox")
+    with pytest.raises(ConfigurationError, match="must state the SHA-256 of its model") as caught:
+        run_study(study, connect=lambda: None)
+    assert digest in caught.value.hint
     shutil.rmtree(folder / "models")
-    order = Order(None, "a" * 32, study.to_toml())
-    refusals = [
-        lambda: run_study(study, connect=lambda: None),
-        lambda: recognise(str(path)),
-        lambda: read_order(order, folder),
-    ]
-    for refused in refusals:
-        with pytest.raises(ConfigurationError, match="a study over real sites must not have fitted models") as caught:
-            refused()
-        assert "parameters.model" in caught.value.where
+    with pytest.raises(ConfigurationError, match="must state the SHA-256 of its model") as caught:
+        recognise(str(path))
+    assert "parameters.model" in caught.value.where
+    with pytest.raises(ConfigurationError, match="an order must hold its models"):
+        read_order(Order(None, "a" * 32, study.to_toml()), folder)
+    with pytest.raises(ConfigurationError, match="a study over real sites must send one model"):
+        recognise(str(write_study(folder, STACK)))
+
+
+def test_a_site_approves_the_digest_without_the_file(folder):
+    """The stated digest stands in for the model wherever a site reads the study, and is that of the terms."""
+    digest = model_digest(folder / "models" / "cox")
+    stated = EVALUATION.replace('"models/cox"', f'{{file = "models/cox", sha256 = "{digest}"}}')
+    here = read_study(write_study(folder, stated))
+    shutil.rmtree(folder / "models")
+    at_site = recognise(str(folder / "study.toml")).study()
+    assert digest_of(at_site) == digest_of(here)
+    permissions = permissions_of(at_site)
+    assert permissions.models == {EvaluationSite: frozenset({digest})}
+    assert digest in str(study_card(at_site))
 
 
 def test_the_digest_is_that_of_the_first_access(folder):
-    model = SavedModelPath("model", folder / "models" / "cox")
+    model = ModelParameter("model", folder / "models" / "cox")
     assert isinstance(model.load(), mc.survival.FedCox)
     change(folder / "models" / "cox")
     with pytest.raises(IntegrityError, match="must have SHA-256"):

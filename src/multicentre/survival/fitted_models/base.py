@@ -139,8 +139,8 @@ def pack(model: SurvivalModel) -> bytes:
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
-def unpack(blob: bytes, kinds: Kinds, n_columns: int) -> SurvivalModel:
-    """Read a model of one of the given kinds from bytes.
+def unpack(blob: bytes, kinds: Kinds, n_columns: int | None = None) -> SurvivalModel:
+    """Read a model of one of the given kinds from bytes; without `n_columns`, its arrays are still to be validated.
 
     Raises
     ------
@@ -161,7 +161,8 @@ def unpack(blob: bytes, kinds: Kinds, n_columns: int) -> SurvivalModel:
             where="model",
             hint="Install the same version everywhere.",
         )
-    return decode(kind, rest).valid(n_columns)
+    model = decode(kind, rest)
+    return model.checked() if n_columns is None else model.valid(n_columns)
 
 
 def join(models: Iterable[SurvivalModel]) -> tuple[Bytes, NDArray[np.int64]]:

@@ -5,6 +5,7 @@ A table of coefficients is TOML or JSON. All models become messages: arrays that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import tomllib
@@ -18,16 +19,25 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from multicentre.boosting.trees import Ensemble
 from multicentre.boosting.xgboost_files import read_booster
 from multicentre.core.messages import Message, digest_of_model
-from multicentre.core.wire import encode
+from multicentre.core.wire import decode, encode
 from multicentre.errors import ConfigurationError, MulticentreError
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.regression.maths import LINKS
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.evaluation.settings import model_of
-from multicentre.survival.fitted_models.base import SurvivalModel, pack
+from multicentre.survival.fitted_models import EVALUATED_KINDS
+from multicentre.survival.fitted_models.base import SurvivalModel, pack, unpack
 from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.fitted_models.derived import Named
-from multicentre.validation.scoring.tables import BoostedTrees, ScoredLinearModel, table_model
+from multicentre.validation.scoring.scores import find_evaluator
+from multicentre.validation.scoring.tables import (
+    CLASSES,
+    NUMBERS,
+    BoostedTrees,
+    ScoredLinearModel,
+    TableClassPart,
+    table_model,
+)
 
 # A published score has a few dozen coefficients, a booster up to some hundred megabytes of trees.
 _LARGEST_FILE = 2**29
@@ -195,10 +205,7 @@ def digest_of(model: object) -> str:
     >>> len(digest_of(model))
     64
     """
-    if isinstance(model, SurvivalEstimator | SurvivalModel):
-        return digest_of_model("SurvivalModel", pack(model_of(model)))
-    message: Message = table_model(model)
-    return digest_of_model(type(message).__name__, encode(message))
+    return digest_of_model(*pack_model(model))
 
 
 def _parsed(path: Path) -> Mapping[str, Any]:
@@ -215,3 +222,43 @@ def _parsed(path: Path) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise ConfigurationError("the file must hold a table; got another value")
     return content
+
+
+def pack_model(model: object) -> tuple[str, bytes]:
+    """Return the kind of a model and its bytes, as sites receive them.
+
+    Raises
+    ------
+    ConfigurationError
+        The model is of another kind.
+    """
+    if isinstance(model, SurvivalEstimator | SurvivalModel):
+        return "SurvivalModel", pack(model_of(model))
+    with contextlib.suppress(ConfigurationError):
+        evaluator = find_evaluator(model)
+        if evaluator in (CLASSES, NUMBERS):
+            message: Message = table_model(model)
+            return type(message).__name__, encode(message)
+    raise ConfigurationError(
+        f"model must be a regression, boosted trees or a survival model; got {type(model).__name__}",
+        where="model",
+        hint="Use a table of coefficients, a booster of xgboost, or a saved model of these kinds.",
+    )
+
+
+def unpack_model(kind: str, packed: bytes) -> GivenModel:
+    """Return the model of bytes that :func:`pack_model` made, after checks of all arrays.
+
+    Raises
+    ------
+    MulticentreError
+        The kind is unknown, or the bytes are not a valid model.
+    """
+    if kind == "SurvivalModel":
+        return unpack(packed, EVALUATED_KINDS)
+    if kind not in TableClassPart.kinds:
+        raise ConfigurationError(
+            f"kind must be SurvivalModel, {', '.join(TableClassPart.kinds)}; got {kind[:40]!r}", where="kind"
+        )
+    model: ScoredLinearModel | BoostedTrees = decode(TableClassPart.kinds[kind], packed)
+    return model.check()
