@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +18,21 @@ if TYPE_CHECKING:
 MOST_BARS, MOST_VALUES = 20, 4
 # Most significant digits of an estimate; a narrower interval is printed as if it had no length.
 MOST_DIGITS = 6
+MISSING_PREFIX = "missing_"
+# An equals sign in brackets belongs to a parameter of a function, as in ns(age, df=3)[1].
+_LEVEL = re.compile(r"((?:[^=(]|\([^()]*\))+)=")
+_BASIS = re.compile(r"\[\d+\]$")
 
 
 class Presented:
     """Mixin of fitted models whose results are presented by the command line, the report and notebooks."""
+
+    exposure: str | None = None
+    """Variable whose effect answers the study's question; the first one by default."""
+
+    def first_effect(self, names: Sequence[str]) -> int:
+        """Return the place of the first column of the exposure; 0 without an exposure, or if no column is of it."""
+        return next((place for place, name in enumerate(names) if variable_of(name) == self.exposure), 0)
 
     def summary(self) -> pd.DataFrame:
         """Return the results of the fit as a frame."""
@@ -133,8 +145,22 @@ def interval_text(value: float, lower: float, upper: float, level: float) -> str
     return f"{estimate} ({100 * level:g} % interval {low} to {high})"
 
 
-def effect_text(label: str, row: tuple[str, float, float, float], p_value: float, level: float, n_others: int) -> str:
-    """Return the first effect of a model in one sentence.
+def variable_of(column: str) -> str:
+    """Return the variable or term of a column: a category of its levels, a spline of its bases.
+
+    Examples
+    --------
+    >>> variable_of("stage=II"), variable_of("ns(age, df=3)[2]"), variable_of("C(ward, ref='a')=b"), variable_of("age")
+    ('stage', 'ns(age, df=3)', "C(ward, ref='a')", 'age')
+    """
+    level = _LEVEL.match(column)
+    return level[1] if level else _BASIS.sub("", column)
+
+
+def effect_text(
+    label: str, row: tuple[str, float, float, float], p_value: float, level: float, columns: Iterable[str]
+) -> str:
+    """Return an effect of a model in one sentence.
 
     Parameters
     ----------
@@ -143,19 +169,27 @@ def effect_text(label: str, row: tuple[str, float, float, float], p_value: float
     row : tuple of str and three floats
         Column, estimate, and limits of its interval.
     p_value, level : float
-    n_others : int
-        Number of other columns in the model.
+    columns : iterable of str
+        All columns of the model. The levels of a category, the bases of a spline and the indicator of missing values
+        are of one variable.
 
     Examples
     --------
-    >>> effect_text("hazard ratio", ("age", 1.42, 1.31, 1.54), 0.0001, 0.95, 2)
-    'Hazard ratio of age: 1.42 (95 % interval 1.31 to 1.54), p < 0.001, adjusted for 2 other columns.'
+    >>> effect_text("hazard ratio", ("age", 1.42, 1.31, 1.54), 0.0001, 0.95, ["age", "sex=m", "stage=II", "stage=III"])
+    'Hazard ratio of age: 1.42 (95 % interval 1.31 to 1.54), p < 0.001, adjusted for 2 other variables.'
     """
     name, value, lower, upper = row
-    adjusted = f", adjusted for {n_others} other column{'s' if n_others > 1 else ''}" if n_others else ""
+    others = _adjusted_for({variable_of(column) for column in columns}) - {variable_of(name)}
+    adjusted = f", adjusted for {len(others)} other variable{'s' if len(others) > 1 else ''}" if others else ""
     estimate = interval_text(value, lower, upper, level)
     sentence = f"{label.replace('_', ' ')} of {name}: {estimate}, {p_text(p_value)}{adjusted}."
     return sentence[0].upper() + sentence[1:]
+
+
+def _adjusted_for(variables: set[str]) -> set[str]:
+    """Return variables without indicators of missing values and products of others."""
+    indicators = {one for one in variables if one.removeprefix(MISSING_PREFIX) in variables - {one}}
+    return {one for one in variables - indicators if ":" not in one or not set(one.split(":")) <= variables}
 
 
 def frame_of_tests(tests: Mapping[str, Any]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.core.messages import Message, array, number
 from multicentre.errors import SeparationWarning
 from multicentre.estimator.figures import Forest
-from multicentre.estimator.presentation import effect_text
+from multicentre.estimator.presentation import Presented, effect_text
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
 from multicentre.regression.linear_model import HasLinearModel, LinearModel
 from multicentre.regression.maths import TestResult
@@ -55,7 +55,7 @@ class Scales(Message):
     scale: float = number("divisor of the outcome during the fit")
 
 
-class HasCoefficients(HasLinearModel):
+class HasCoefficients(HasLinearModel, Presented):
     """Estimator whose result is a linear predictor with standard errors, tests and intervals."""
 
     saved_attributes: ClassVar[SavedAttributes] = {
@@ -101,15 +101,16 @@ class HasCoefficients(HasLinearModel):
         return pd.DataFrame(table, index=[INTERCEPT, *self.feature_names_in_])
 
     def answer(self) -> str:
-        """Return the effect of the first covariate, with its interval and p-value."""
+        """Return the effect of the exposure (the first covariate by default), with its interval and p-value."""
         frame = self.to_frame()
         effects = frame.drop(index=INTERCEPT) if len(frame) > 1 else frame
         ratio = RATIOS.get(self.model_.link, "")
         columns = [ratio, f"{ratio}_lower", f"{ratio}_upper"] if ratio else ["coefficient", "lower", "upper"]
-        estimate, lower, upper = effects.iloc[0][columns]
-        row = (str(effects.index[0]), float(estimate), float(lower), float(upper))
-        p_value = float(effects["p_value"].iloc[0])
-        return effect_text(ratio or "coefficient", row, p_value, self.confidence_level, len(effects) - 1)
+        place = self.first_effect(list(effects.index))
+        estimate, lower, upper = effects.iloc[place][columns]
+        row = (str(effects.index[place]), float(estimate), float(lower), float(upper))
+        p_value = float(effects["p_value"].iloc[place])
+        return effect_text(ratio or "coefficient", row, p_value, self.confidence_level, effects.index)
 
     def main_figure(self) -> Forest:
         """Return the forest plot, per unit of each covariate."""

@@ -97,6 +97,7 @@ def _context(contents: RunContents) -> dict[str, Any]:
     main, annex = _outline(views)
     return {
         "run": run,
+        "about": contents.study.get("study", {}),
         "message": without_folders(run.message),
         "losses": {site: without_folders(reason) for site, reason in run.losses.items()},
         "left_out": without_folders(describe_reasons(run.left_out)),

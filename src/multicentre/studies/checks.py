@@ -7,7 +7,7 @@ from pathlib import Path
 
 from multicentre.core.storage import check_site_name
 from multicentre.data.categories import check_references
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, nearest_name
 from multicentre.privacy.policy import unknown_key
 from multicentre.studies.saved_models import check_models_are_fixed
 from multicentre.studies.study import Study
@@ -48,6 +48,7 @@ def check_study(study: Study) -> None:
                 _check_one_table(study, table, where)
     else:
         _check_views(study)
+    _check_exposure(study)
     _check_terms(study)
     if study.is_vertical:
         _check_aligned(study)
@@ -191,6 +192,25 @@ def _check_one_table(study: Study, table: SurvivalTable | OutcomeTable, where: s
             if key != ONE_FILE:
                 raise unknown_key(key, [ONE_FILE], f"sites.{site}")
     check_references(table.categories, table.references, f"{where}.references")
+
+
+def _check_exposure(study: Study) -> None:
+    """Check that exposure and outcome are variables of the study."""
+    survival, table = study.data.survival, study.data.table
+    columns = [each.columns or () for each in (survival, table) if each is not None]
+    outcomes = [survival.event] if survival else []
+    outcomes += [table.outcome] if table else []
+    valid = {"exposure": [name for names in columns for name in names], "outcome": outcomes}
+    for key, names in valid.items():
+        name = getattr(study.about, key)
+        if name is not None and name not in names:
+            source = "columns of [data.survival] or [data.table]" if key == "exposure" else "event or outcome of [data]"
+            listed = f"They are {', '.join(dict.fromkeys(names))}." if names else "List columns there."
+            raise ConfigurationError(
+                f"{key} must be one of the study's {source}; got {name!r}",
+                where=f"study.{key}",
+                hint=f"{nearest_name([name], names)}{listed}",
+            )
 
 
 def _check_aligned(study: Study) -> None:

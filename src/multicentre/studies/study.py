@@ -24,8 +24,10 @@ from multicentre.studies.tables import (
     AnalysisTable,
     DataTable,
     File,
+    OutcomeTable,
     PrivacyTable,
     RunTable,
+    SurvivalTable,
     Table,
     ValidationTable,
 )
@@ -84,6 +86,16 @@ class Study(Table):
         about = self.about.model_copy(update={"method": analysis.method})
         changes = {"about": about, "parameters": analysis.parameters, "validation": analysis.validation, "analyses": ()}
         return self.model_copy(update=changes)
+
+    def with_exposure_first(self) -> Self:
+        """Return the study with its exposure as the first column, so that all tables and answers begin with it."""
+        changes = {}
+        for kind in ("survival", "table"):
+            table: SurvivalTable | OutcomeTable | None = getattr(self.data, kind)
+            if table is not None and table.columns and self.about.exposure in table.columns:
+                columns = sorted(table.columns, key=lambda name: name != self.about.exposure)
+                changes[kind] = table.model_copy(update={"columns": tuple(columns)})
+        return self.model_copy(update={"data": self.data.model_copy(update=changes)})
 
     @property
     def is_vertical(self) -> bool:
@@ -210,7 +222,9 @@ def make_estimator(study: Study) -> FederatedEstimator:
     usual = {name: value for name, value in usual.items() if name in parameter_names and value is not None}
     parameters = replace_models(study.parameters, ModelParameter.load)
     try:
-        return kind(**{**usual, **parameters})
+        estimator = kind(**{**usual, **parameters})
+        estimator.exposure = study.about.exposure
+        return estimator
     except TypeError as error:
         raise ConfigurationError(
             f"parameters must fit the estimator ({error})", where="parameters", hint="See the method's documentation."

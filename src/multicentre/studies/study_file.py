@@ -106,7 +106,7 @@ def study_from_mapping(content: Mapping[str, Any], *, folder: Path | None = None
     analyses = tuple(_with_models(each, base) for each in study.analyses)
     study = study.model_copy(update={"parameters": parameters, "analyses": analyses})
     check_study(study)
-    return study
+    return study.with_exposure_first()
 
 
 def _with_models(analysis: AnalysisTable, folder: Path) -> AnalysisTable:

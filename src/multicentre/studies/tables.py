@@ -79,13 +79,18 @@ class Table(BaseModel):
 
 
 class About(Table):
-    """``[study]``: name, method, seed and output folder of the study; no method if it has several analyses."""
+    """``[study]``: name, method, seed and output folder of the study; no method if it has several analyses.
+
+    ``exposure`` is the variable whose effect answers the question, and ``outcome`` the event or outcome of interest.
+    """
 
     name: str = Field(min_length=1)
     method: str = Field(default="", min_length=1)
     seed: int = Field(default=0, ge=0)
     output: File = Field(default=Path("runs"), validate_default=True)
     description: str = ""
+    exposure: Name | None = None
+    outcome: Name | None = None
 
 
 class EventsTable(Table):

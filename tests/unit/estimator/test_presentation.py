@@ -70,7 +70,7 @@ def test_the_answer_of_a_model_is_the_first_effect_with_its_interval(fits):
     model = fits["cox"]
     stated = [float(number) for number in re.findall(r"\d+\.\d+", model.answer())]
     np.testing.assert_allclose(stated[:3], model.hazard_ratios_[0], rtol=5e-3)
-    assert "adjusted for 2 other columns" in model.answer()
+    assert "adjusted for 2 other variables" in model.answer()
     assert model.result_tables()["tests"].loc["wald", "statistic"] == model.tests_["wald"].statistic
 
 

@@ -180,7 +180,9 @@ class OutcomeModel(FederatedEstimator):
         frame = self.to_frame()
         ratio, lower, upper = (float(frame[name].iloc[0]) for name in ("odds_ratio", "lower", "upper"))
         row = ("phenotype 1", ratio, lower, upper)
-        effect = effect_text("odds ratio", row, float(frame["p_value"].iloc[0]), 0.95, len(frame) - 1)
+        effect = effect_text(
+            "odds ratio", row, float(frame["p_value"].iloc[0]), 0.95, [f"phenotype {one}" for one in frame.index]
+        )
         if self.auc_ is None:
             return effect
         return f"Area under the curve of {self.n_held_out_:,.0f} held-out patients: {number_text(self.auc_)}. {effect}"

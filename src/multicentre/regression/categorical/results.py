@@ -188,14 +188,16 @@ class CategoricalResults(HandlesMissing, FederatedEstimator):
         return {"coefficients": self.to_frame()} | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
 
     def answer(self) -> str:
-        """Return the effect of the first covariate, with its interval and p-value."""
-        name, estimate, lower, upper, p_value = self._effects()[0]
+        """Return the effect of the exposure (the first covariate by default), with its interval and p-value."""
+        effects = self._effects()
+        place = self.first_effect([name.partition(", ")[0] for name, *_ in effects])
+        name, estimate, lower, upper, p_value = effects[place]
         return effect_text(
             (self._ratio or "coefficient").replace("_", " "),
             (name, estimate, lower, upper),
             p_value,
             self.confidence_level,
-            self.n_features_in_ - 1,
+            [*self.feature_names_in_, name],
         )
 
     def _effects(self) -> list[tuple[str, float, float, float, float]]:

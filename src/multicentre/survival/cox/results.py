@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, MulticentreError, nearest_name
 from multicentre.estimator.figures import Figure, Forest, Table
-from multicentre.estimator.presentation import effect_text, frame_of_tests
+from multicentre.estimator.presentation import effect_text, frame_of_tests, variable_of
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
 from multicentre.estimator.site_estimates import Scale, SiteEstimates
 from multicentre.statistics.meta_analysis import pool
@@ -133,12 +133,13 @@ class CoxResults(SurvivalEstimator):
         return {"hazard-ratios": self.to_frame()} | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
 
     def answer(self) -> str:
-        """Return the hazard ratio of the first column, with its interval and p-value."""
+        """Return the hazard ratio of the exposure (the first column by default), with its interval and p-value."""
         check_is_fitted(self, "model_")
-        ratio, lower, upper = self.hazard_ratios_[0].tolist()
-        row = (self.feature_names_in_[0], ratio, lower, upper)
-        n_others = len(self.feature_names_in_) - 1
-        return effect_text("hazard ratio", row, float(self.p_values_[0]), self.confidence_level, n_others)
+        names = self.feature_names_in_
+        place = self.first_effect(names)
+        ratio, lower, upper = self.hazard_ratios_[place].tolist()
+        row = (names[place], ratio, lower, upper)
+        return effect_text("hazard ratio", row, float(self.p_values_[place]), self.confidence_level, names)
 
     def main_figure(self) -> Figure:
         """Return the forest plot of the hazard ratios, per unit of each column."""
@@ -196,8 +197,9 @@ class CoxResults(SurvivalEstimator):
         site_data = {site: data for site, data in sites.items() if isinstance(data, SurvivalData)}
         if len(site_data) > 1:
             effects = self._effects_of(site_data)
-            strongest = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:2]
-            figures += [self.forest_plot(self.feature_names_in_[place], effects) for place in strongest]
+            names = self.feature_names_in_
+            exposure = variable_of(names[self.first_effect(names)])
+            figures += [self.forest_plot(name, effects) for name in names if variable_of(name) == exposure]
         return figures
 
     def _effects_of(self, sites: Mapping[str, SurvivalData]) -> SiteEffects:
@@ -237,13 +239,12 @@ class CoxResults(SurvivalEstimator):
         return _forest_of("Hazard ratios of all sites", caption, rows, [])
 
     def _places(self) -> list[int]:
-        """Return the places of the columns with the smallest p-values, in the order of the study."""
-        order = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:MOST_ROWS]
-        return [int(place) for place in np.sort(order)]
+        """Return the places of the first columns, in the order of the study."""
+        return list(range(min(MOST_ROWS, len(self.feature_names_in_))))
 
     def _selection(self) -> str:
         n_columns = len(self.feature_names_in_)
-        return f" The {MOST_ROWS} of {n_columns} columns with the smallest p-values." if n_columns > MOST_ROWS else ""
+        return f" The first {MOST_ROWS} of {n_columns} columns." if n_columns > MOST_ROWS else ""
 
     def _table_of_tests(self) -> Table:
         names = {"likelihood_ratio": "likelihood ratio", "wald": "Wald", "score": "score"}

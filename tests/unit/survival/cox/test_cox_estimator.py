@@ -180,7 +180,7 @@ def test_figures_show_ratios_and_sites():
         asked = model.forest_plot("a", model.by_site())
         shown = model.figures(sites, {})
         proportional = model.check_proportionality()
-    assert [type(each) for each in shown] == [Table, Forest, Table, Forest, Forest]
+    assert [type(each) for each in shown] == [Table, Forest, Table, Forest]
     assert shown[3] == asked
     assert [row[0] for row in shown[0].rows] == shown[1].rows == list(model.feature_names_in_)
     assert [row[1] for row in shown[0].rows] == shown[1].estimates
