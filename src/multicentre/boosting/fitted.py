@@ -283,7 +283,11 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         importances = self.feature_importances_
         for column in np.argsort(-importances, kind="stable")[:N_SUMMARISED]:
             rows[f"importance of {self.feature_names_in_[column]}"] = float(importances[column])
-        return with_note(pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object), self._remarks())
+        return with_note(
+            pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object),
+            self._remarks(),
+            model=self.describe_model(),
+        )
 
     def answer(self) -> str:
         """Return the last losses of the model, and the column with the largest importance."""

@@ -43,14 +43,14 @@ def describe_analysis(folder: Path, entry: Mapping[str, Any], place: str) -> str
     place : str
         Prefix of its files in the run folder.
     """
-    parts = [entry["answer"]] if entry.get("answer") else []
+    parts = ["\n".join(entry[key] for key in ("answer", "model") if entry.get(key))]
     parts += [
         _table(folder / place / "results" / f"{name}.csv", f"{place}results/{name}.csv", is_first=number == 0)
         for number, name in enumerate(entry.get("tables", ()))
         if (folder / place / "results" / f"{name}.csv").is_file()
     ]
     parts += [entry["missing"]] if place and entry.get("missing") else []
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def _block(folder: Path, entry: Mapping[str, Any]) -> str:

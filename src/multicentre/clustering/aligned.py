@@ -220,7 +220,7 @@ class AlignedClusterer(FederatedEstimator):
         }
         rows |= {f"weight of view {view}": weight for view, weight in self.view_weights_.items()}
         details = pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object)
-        return with_note(pd.concat([frame, details]), self._remarks())
+        return with_note(pd.concat([frame, details]), self._remarks(), model=self.describe_model())
 
     def to_frame(self) -> pd.DataFrame:
         """Return the patients of every cluster, one row per cluster: their number and their share of all patients."""

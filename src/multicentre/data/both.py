@@ -70,11 +70,6 @@ class SurvivalAndTable:
         """Number of patients with an event, of any cause."""
         return self.survival.parts
 
-    @property
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Patients by class, by level of every category, and with and without a value of every other column."""
-        return {**self.survival.counts, **self.table.counts}
-
     def __len__(self) -> int:
         return len(self.survival)
 

@@ -200,13 +200,6 @@ class TableData(Tabular):
         """Empty mapping: a table has no parts that a record could lack."""
         return {}
 
-    @property
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Records by class of the outcome, followed by the counts of every column."""
-        by_class = np.bincount(self._y, minlength=len(self._classes)).tolist() if self._classes else []
-        outcome = {"outcome (class)": dict(zip(self._classes, by_class, strict=True))} if self._classes else {}
-        return {**outcome, **super().counts}
-
     def digest(self) -> str:
         """Return the SHA-256 of columns, classes and identifiers, by which a resumed run identifies its data."""
         ids = None if self._ids is None else self._ids.tolist()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.data.categories import families, levels_left, read_level
+from multicentre.data.categories import families, levels_left
 from multicentre.data.events.checking import checked_ids
 from multicentre.data.identifiers import Identified
 from multicentre.data.screening import warn_of_columns
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-WITH_VALUE, MISSING = "known", "missing"
 
 
 class Tabular(Identified):
@@ -69,12 +68,6 @@ class Tabular(Identified):
     def ids(self) -> NDArray[np.str_] | None:
         """Ids of the patients, shape (n,), or None."""
         return self._ids
-
-    @property
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Patients by level of every category, and patients with and without a value of every other column."""
-        sources = dict.fromkeys(sources_of(self._columns, self._levels))
-        return {source: self._counts_of(source) for source in sources}
 
     def __len__(self) -> int:
         return len(self._X)
@@ -183,25 +176,6 @@ class Tabular(Identified):
     def _levels_digest(self) -> str:
         """Return the levels for a digest; empty without categories, so that earlier digests remain valid."""
         return repr(self._levels) if self._levels else ""
-
-    def _counts_of(self, source: str) -> dict[str, int]:
-        """Return patients by level, or with and without a number."""
-        if source in self._columns:
-            n_observed = int((~np.isnan(self._X[:, self._columns.index(source)])).sum())
-            return {WITH_VALUE: n_observed, MISSING: len(self._X) - n_observed}
-        level_counts: dict[str, int] = {}
-        for name in families(self._levels)[source]:
-            values = read_level(self._X, self._columns, self._levels, name)
-            if values is not None:
-                level_counts[name.partition("=")[2]] = int((values == 1.0).sum())
-        of_source = [name.startswith(f"{source}=") for name in self._columns]
-        n_missing = int(np.isnan(self._X[:, of_source]).any(axis=1).sum())
-        n_others = len(self._X) - sum(level_counts.values()) - n_missing
-        return {
-            **level_counts,
-            **({"others": n_others} if n_others else {}),
-            MISSING: level_counts.get(MISSING, 0) + n_missing,
-        }
 
 
 def sources_of(columns: Sequence[str], levels: Sequence[str]) -> tuple[str, ...]:

@@ -306,7 +306,7 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
         if self.privacy_ is not None:
             facts["epsilon"], facts["delta"] = self.privacy_.epsilon, self.privacy_.delta
         frame = pd.DataFrame({"value": list(facts.values())}, index=list(facts), dtype=object)
-        return with_note(frame, self._remarks())
+        return with_note(frame, self._remarks(), model=self.describe_model())
 
     def __str__(self) -> str:
         """Return the parameters, and after a fit also the summary."""

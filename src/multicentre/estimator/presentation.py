@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multicentre.estimator.figures import Bars, Figure
+from multicentre.estimator.model_in_force import HasModelInForce
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,7 @@ _LEVEL = re.compile(r"((?:[^=(]|\([^()]*\))+)=")
 _BASIS = re.compile(r"\[\d+\]$")
 
 
-class Presented:
+class Presented(HasModelInForce):
     """Mixin of fitted models whose results are presented by the command line, the report and notebooks."""
 
     exposure: str | None = None

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 # Keys of the printed notes in ``attrs``, which pandas carries through selections and rounding.
-NOTE, REMARK = "missing", "remark"
+NOTE, REMARK, MODEL = "missing", "remark", "model"
 
 
 class Summary(pd.DataFrame):
-    """Data frame whose printed form ends with the sentences in ``attrs["remark"]`` and ``attrs["missing"]``.
+    """Data frame whose printed form ends with the sentences in ``attrs``: "model", "remark" and "missing".
 
     Examples
     --------
@@ -37,17 +37,17 @@ class Summary(pd.DataFrame):
         return f"{table}{notes}" if table else table
 
     def _notes(self) -> list[str]:
-        return [self.attrs[key] for key in (REMARK, NOTE) if self.attrs.get(key)]
+        return [self.attrs[key] for key in (MODEL, REMARK, NOTE) if self.attrs.get(key)]
 
 
-def with_note(frame: pd.DataFrame, note: str, *, remark: str = "") -> Summary:
-    """Return a frame that prints with a remark on the results, and a note on missing values and sites left out."""
+def with_note(frame: pd.DataFrame, note: str, *, remark: str = "", model: str = "") -> Summary:
+    """Return a frame that prints with the model in force, a remark on the results, and a note on missing values."""
     summary = Summary(frame)
-    summary.attrs = {**frame.attrs, NOTE: note, REMARK: remark}
+    summary.attrs = {**frame.attrs, NOTE: note, REMARK: remark, MODEL: model}
     return summary
 
 
-def summarise(values: Mapping[str, object], note: str) -> Summary:
+def summarise(values: Mapping[str, object], note: str, *, model: str = "") -> Summary:
     """Return labelled values as a frame with the column ``value``, which prints with a note.
 
     Examples
@@ -58,4 +58,6 @@ def summarise(values: Mapping[str, object], note: str) -> Summary:
     events      40
     No missing values.
     """
-    return with_note(pd.DataFrame({"value": list(values.values())}, index=list(values), dtype=object), note)
+    return with_note(
+        pd.DataFrame({"value": list(values.values())}, index=list(values), dtype=object), note, model=model
+    )

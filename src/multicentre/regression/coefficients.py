@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.core.messages import Message, array, number
 from multicentre.errors import SeparationWarning
 from multicentre.estimator.figures import Forest
+from multicentre.estimator.model_in_force import reference_levels
 from multicentre.estimator.presentation import Presented, effect_text
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
 from multicentre.regression.linear_model import HasLinearModel, LinearModel
@@ -74,6 +75,9 @@ class HasCoefficients(HasLinearModel, Presented):
     n_patients_: int
     converged_: bool
     confidence_level: float
+
+    def _reference_levels(self) -> Mapping[str, str]:
+        return reference_levels(self.model_.levels, self.model_.columns)
 
     @property
     def intercept_(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
 from multicentre.errors import ConfigurationError
+from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.regression import messages, rounds
 from multicentre.regression.coefficients import Scales, to_units, warn_of_rounds
@@ -52,6 +53,29 @@ Errors = Literal["model", "HC0", "HC1", "cluster"]
 # Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
 MASKED_TOL = 1e-7
 _COLUMN = (None, Where("the name of a column", lambda value: isinstance(value, str) and bool(value)))
+
+
+_ERRORS: Mapping[str, str] = {
+    "model": "model-based standard errors",
+    "HC0": "robust standard errors (HC0)",
+    "HC1": "robust standard errors (HC1)",
+}
+
+
+def errors_in_force(model: FedGLM) -> str:
+    """Return the kind of the standard errors."""
+    if model.alpha:
+        return "no standard errors"
+    return _ERRORS.get(model.errors, f"robust standard errors, clustered by {model.cluster}")
+
+
+def penalty_in_force(model: Any) -> str:
+    """Return the penalty on the coefficients of standardised covariates."""
+    if not model.alpha:
+        return "no penalty"
+    kinds = {0.0: "ridge penalty", 1.0: "lasso penalty"}
+    ratio = float(getattr(model, "l1_ratio", 0.0))
+    return f"{kinds.get(ratio, f'elastic net penalty (share of lasso {ratio:g})')} {model.alpha:g}"
 
 
 class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
@@ -162,6 +186,25 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
     """
 
     site_part: ClassVar[type[SitePart]] = RegressionSite
+    model_phrases: ClassVar[Phrases] = {
+        **dict.fromkeys(("family", "link"), ""),
+        "formula": "covariates {}",
+        "offset": "offset {}",
+        "weights": lambda model: f"{model.weight_type} weights {model.weights}" if model.weights else "",
+        "weight_type": "",
+        "site_effects": {None: "one intercept for all sites", "fixed": "an intercept per site"},
+        "alpha": penalty_in_force,
+        "l1_ratio": "",
+        "errors": errors_in_force,
+        "cluster": "",
+        "epsilon": lambda model: (
+            f"differential privacy (epsilon {model.epsilon:g}, delta {model.delta:g})" if model.epsilon else ""
+        ),
+        "delta": "",
+        "bounds": "values cut at {}",
+        "outcome_bounds": "outcome cut at {}",
+        **COMPUTING,
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "family": OneOf(*LINKS),
         "link": (None, OneOf("identity", "logit", "probit", "cloglog", "log")),

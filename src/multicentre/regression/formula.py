@@ -90,6 +90,11 @@ class HasFormula(RegressionResults):
         """Design of the fit; None without a formula."""
         return None if self.formula is None else self.design_
 
+    def _reference_levels(self) -> Mapping[str, str]:
+        if self.fitted_design is None:
+            return super()._reference_levels()
+        return dict(name.partition("=")[::2] for name in requested_effects(self.fitted_design)[2])
+
     @property
     def _offset_column(self) -> str:
         """Name of the column of the offset, of the data or of the formula; empty without one."""

@@ -48,6 +48,15 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
+MODEL_NAMES: Mapping[tuple[Family, Link], str] = {
+    ("gaussian", "identity"): "Linear regression",
+    ("binomial", "logit"): "Logistic regression",
+    ("binomial", "probit"): "Probit regression",
+    ("poisson", "log"): "Poisson regression",
+    ("negative_binomial", "log"): "Negative binomial regression",
+}
+
+
 class RegressionResults(HasCoefficients, HandlesMissing, FederatedEstimator):
     """Fitted generalised linear model.
 
@@ -141,6 +150,10 @@ class RegressionResults(HasCoefficients, HandlesMissing, FederatedEstimator):
     residual_freedom_: float
     offset: str | None
 
+    def _model_name(self) -> str:
+        name = MODEL_NAMES.get((self._family, self._link), "Generalised linear model")
+        return f"{name} (family {self._family}, link {self._link})"
+
     def summary(self) -> pd.DataFrame:
         """Return the table of :meth:`to_frame`; its printed form ends with the size and the fit of the model."""
         from multicentre.estimator.results import with_note
@@ -148,8 +161,8 @@ class RegressionResults(HasCoefficients, HandlesMissing, FederatedEstimator):
         fit = f"; deviance {self.deviance_:.6g} on {self.residual_freedom_:g} degrees of freedom"
         fit = fit if np.isfinite(self.deviance_) else ""  # a private fit has none
         aic = f", AIC {self.aic_:.6g}" if np.isfinite(self.aic_) else ""
-        remark = f"{self._family}, link {self._link}; {self.n_patients_} patients{fit}{aic}."
-        return with_note(self.to_frame(), self._remarks(), remark=remark)
+        remark = f"{self.n_patients_} patients{fit}{aic}."
+        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=remark)
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the coefficients, and the tests of all of them together."""

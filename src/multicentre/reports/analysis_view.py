@@ -60,6 +60,7 @@ class AnalysisView:
     anchor: str
     question: str
     answer: str
+    model: str
     status: str
     message: str
     method: str
@@ -97,6 +98,7 @@ def view_analysis(analysis: Analysis, study: Mapping[str, Any], number: int, nam
         anchor=f"analysis-{number}",
         question=entry.question,
         answer=entry.answer,
+        model=entry.model,
         status=entry.status,
         message=without_folders(entry.message),
         method=entry.method,

@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from multicentre.errors import MulticentreError
 from multicentre.estimator.base import find_estimator
@@ -88,22 +87,21 @@ def software_entry(version: str, year: int) -> str:
     )
 
 
-def method_sentence(method: str, parameters: Mapping[str, Any], references: Sequence[Reference]) -> str:
-    """Return a sentence on a method with its parameters and the keys of its references.
+def method_sentence(method: str, model: str, counts: Sequence[str], references: Sequence[Reference]) -> str:
+    """Return a sentence on the model in force, with the counts of its fit and the keys of its references.
 
     Examples
     --------
-    >>> method_sentence("log-rank", {"group": "stage"}, references_of("log-rank"))
-    'The method was LogRank (Log-rank test of equal survival in groups, over all sites; group = stage) [mantel1966].'
+    >>> model = "Log-rank test; groups of stage; stratified by site."
+    >>> method_sentence("log-rank", model, ["120 patients"], references_of("log-rank"))
+    'Log-rank test; groups of stage; stratified by site (LogRank; 120 patients) [mantel1966].'
     """
-    settings = ", ".join(f"{key} = {_plain(value)}" for key, value in parameters.items())
     try:
-        estimator = find_estimator(method)
-        name, about = estimator.__name__, inspect.cleandoc(estimator.__doc__ or method).splitlines()[0].rstrip(".")
+        name = find_estimator(method).__name__
     except MulticentreError:
-        return f"The method was {method}{f' ({settings})' if settings else ''}."
+        name = method
     cited = f" [{', '.join(reference.key for reference in references)}]" if references else ""
-    return f"The method was {name} ({about}{f'; {settings}' if settings else ''}){cited}."
+    return f"{model.rstrip('.') or 'Method'} ({'; '.join([name, ', '.join(counts)]) if counts else name}){cited}."
 
 
 def _authors(text: str) -> str:
@@ -119,9 +117,3 @@ def _key(authors: str, year: str) -> str:
 
 def _escape(text: str) -> str:
     return re.sub(r"([&%$#_])", r"\\\1", text)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ", ".join(map(_plain, value)) if isinstance(value, list) else str(value)

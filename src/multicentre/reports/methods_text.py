@@ -2,54 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from multicentre.reports.citation import SOFTWARE_KEY, Reference, method_sentence, references_of, software_entry
-from multicentre.reports.formats import format_total
-from multicentre.reports.machine_paths import value_without_folders
+from multicentre.reports.citation import SOFTWARE_KEY, method_sentence, references_of, software_entry
+from multicentre.reports.formats import format_number
+from multicentre.reports.machine_paths import without_folders
 from multicentre.reports.run_contents import Analysis, RunContents
 
+FINISHED = "finished"
+NO_RESULT = {"refused": "The sites refused the analysis", "failed": "The analysis failed", "waiting": "Not carried out"}
 _PROTECTION = {
-    "masked": "No patient's row left its site; sums left masked: the coordinator could read only their totals.",
-    "unmasked": "No patient's row left its site; sums left unmasked and were added by the coordinator.",
+    "masked": "No patient's row left its site; sums were masked, so that the coordinator received only their totals.",
+    "unmasked": "No patient's row left its site; sums were not masked; the coordinator added them.",
 }
 
 
 def methods_paragraph(contents: RunContents) -> str:
-    """Return the paragraph: sites, software, methods with their parameters, protection, missing values."""
+    """Return the paragraph: sites, software, protection, and a sentence per analysis on its model or its refusal."""
     run, environment = contents.run, contents.environment
-    names = [site.name for site in run.sites if site.name not in run.left_out]
-    total = format_total([site.patients for site in run.sites if site.name in names], run.min_patients)
-    counted = "the patients" if run.vertical or not total[-1].isdigit() else f"{total} {run.counted}"
+    n_sites = len(run.sites) - len(run.left_out)
     kind = "simulated sites" if run.simulated else "sites"
     software = f"multicentre {environment.multicentre} [{SOFTWARE_KEY}] under Python {environment.python}"
-    sentences = [f"We analysed {counted} of {len(names)} {kind} with {software}.", _PROTECTION[run.protection]]
+    sentences = [f"We analysed {patients_of(contents) or 'the patients'} of {n_sites} {kind} with {software}."]
+    sentences.append(_PROTECTION[run.protection])
     for analysis in contents.analyses:
-        sentences.append(_method(analysis))
-        if analysis.entry.missing:
+        sentences.append(_sentence(analysis))
+        if analysis.entry.missing and analysis.entry.status == FINISHED:
             sentences.append(analysis.entry.missing)
     return " ".join([*dict.fromkeys(sentences), *([run.privacy] if run.privacy else [])])
+
+
+def patients_of(contents: RunContents) -> str:
+    """Return the number of patients of a run, by the analysis with most of them; empty where no analysis counts any.
+
+    The numbers are totals that the sites released to the analyses, so that a simulated and a real run state the same.
+    """
+    run = contents.run
+    if run.vertical:
+        return "" if run.patients_aligned is None else f"{format_number(run.patients_aligned)} patients"
+    counts = [one.entry.n_patients for one in contents.analyses if one.entry.n_patients is not None]
+    return f"{format_number(max(counts))} {run.counted}" if counts else ""
 
 
 def bibliography(contents: RunContents) -> str:
     """Return the BibTeX entries of the software and of the methods."""
     entries = [software_entry(contents.environment.multicentre, contents.run.started.year)]
-    references = [one for analysis in contents.analyses for one in _references(analysis)]
+    finished = [analysis for analysis in contents.analyses if analysis.entry.status == FINISHED]
+    references = [one for analysis in finished for one in references_of(analysis.entry.method)]
     return "\n\n".join(dict.fromkeys([*entries, *(reference.bibtex() for reference in references)]))
 
 
-def _method(analysis: Analysis) -> str:
-    method = analysis.entry.method
-    sentence = method_sentence(method, _parameters(analysis), _references(analysis))
-    return f"{analysis.entry.title}: {sentence}" if analysis.entry.title else sentence
-
-
-def _parameters(analysis: Analysis) -> Mapping[str, Any]:
-    """Return the parameters that the study sets, without lists and tables too long for a sentence."""
-    parameters: Mapping[str, Any] = value_without_folders(analysis.parameters)
-    return {name: value for name, value in parameters.items() if len(str(value)) <= 60}
-
-
-def _references(analysis: Analysis) -> list[Reference]:
-    return references_of(analysis.entry.method)
+def _sentence(analysis: Analysis) -> str:
+    entry = analysis.entry
+    if entry.status != FINISHED:
+        message = without_folders(entry.message).rstrip(".") or "the run ended before it"
+        sentence = f"{NO_RESULT.get(entry.status, 'no result')} ({message})."
+    else:
+        sizes = {"patients": entry.n_patients, "events": entry.n_events}
+        counts = [f"{format_number(n)} {name}" for name, n in sizes.items() if n is not None]
+        sentence = method_sentence(entry.method, entry.model, counts, references_of(entry.method))
+    name = entry.title or ("" if entry.status == FINISHED else entry.name)
+    return f"{name}: {sentence}" if name else sentence

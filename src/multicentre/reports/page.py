@@ -94,7 +94,7 @@ def _context(contents: RunContents) -> dict[str, Any]:
         view_analysis(analysis, contents.study, number, names)
         for number, analysis in enumerate(contents.analyses, start=1)
     ]
-    main, annex = _outline(views)
+    main, annex = _outline(views, has_sites=_counts_sites(run))
     return {
         "run": run,
         "about": contents.study.get("study", {}),
@@ -107,7 +107,7 @@ def _context(contents: RunContents) -> dict[str, Any]:
         "annex": annex,
         "headings": {heading.anchor: heading for heading in (*main, *annex)},
         "fitted_sites": _fitted_sites(run),
-        "patients": _count_patients(run),
+        "patients": _describe_patients(contents),
         "card": disclosure.card,
         "card_table": tables.card_table(disclosure),
         "letter_table": tables.letter_table(disclosure),
@@ -117,8 +117,7 @@ def _context(contents: RunContents) -> dict[str, Any]:
         "ledger_table": tables.ledger_table(disclosure),
         "study_text": toml_without_folders(contents.study_text),
         "study_table": tables.study_table(value_without_folders(contents.study), vertical=run.vertical),
-        "site_table": tables.site_table(run),
-        "column_table": tables.column_table(run) if run.columns else None,
+        "site_table": tables.site_table(run) if _counts_sites(run) else None,
         "methods": methods_text.methods_paragraph(contents),
         "bibtex": methods_text.bibliography(contents),
         "environment": contents.environment,
@@ -127,9 +126,11 @@ def _context(contents: RunContents) -> dict[str, Any]:
     }
 
 
-def _outline(views: list[AnalysisView]) -> tuple[list[Heading], list[Heading]]:
-    """Return the sections of the page and those of its annex."""
-    main = [("result", "Results"), ("sites", "Sites"), ("missing", "Missing values"), ("methods", "Methods to cite")]
+def _outline(views: list[AnalysisView], *, has_sites: bool) -> tuple[list[Heading], list[Heading]]:
+    """Return the sections of the page and those of its annex; sections without content are left out."""
+    has_sites = has_sites or any(view.items.sites or view.comparison_items or view.notes for view in views)
+    main = [("result", "Results"), *([("sites", "Sites")] if has_sites else [])]
+    main += [("missing", "Missing values"), ("methods", "Methods to cite")]
     if any(view.items.patients for view in views):
         main.insert(0, ("patients", "Patients"))
     annex = [
@@ -150,16 +151,17 @@ def _fitted_sites(run: RunMetadata) -> list[Site]:
     return [site for site in run.sites if site.name not in run.left_out]
 
 
-def _count_patients(run: RunMetadata) -> str:
-    """Return a text with the number of patients of a run, who may be at several sites."""
-    counts = [site.patients for site in _fitted_sites(run)]
-    if not run.simulated and not run.vertical and any(count is None for count in counts):
-        return f"{run.counted} whose number stays at the sites"
-    if not run.vertical:
-        return f"{formats.format_total(counts, run.min_patients)} {run.counted}"
-    if run.patients_aligned is None:
-        return "different views of the same patients"
-    return f"{formats.format_number(run.patients_aligned)} patients aligned over the sites"
+def _counts_sites(run: RunMetadata) -> bool:
+    """Return whether the number of patients of any site is known; real sites release none."""
+    return any(site.patients is not None or site.parts for site in run.sites)
+
+
+def _describe_patients(contents: RunContents) -> str:
+    """Return a text with the number of patients of a run, who may be at several sites; empty without a number."""
+    run, counted = contents.run, methods_text.patients_of(contents)
+    if run.vertical:
+        return f"{counted} aligned over the sites" if counted else "different views of the same patients"
+    return counted
 
 
 class _Numbers:

@@ -67,6 +67,9 @@ class AnalysisEntry(BaseModel):
     status: str = "finished"
     message: str = ""
     answer: str = ""
+    model: str = ""
+    n_patients: int | None = None
+    n_events: int | None = None
     rounds: int = 0
     missing: str = ""
     headline: list[Headline] = []
@@ -75,8 +78,6 @@ class AnalysisEntry(BaseModel):
 class RunMetadata(BaseModel):
     """``run.json``; ``vertical`` where sites hold different views of the same patients.
 
-    ``columns`` counts the patients of all sites by column of a table: those of every level of a category or those with
-    a value (``known``), and those without (``missing``); None where a count is hidden.
     ``counted`` is "records" where a site cannot tell which of its records are of one patient.
     """
 
@@ -84,6 +85,9 @@ class RunMetadata(BaseModel):
     method: str = ""
     description: str = ""
     answer: str = ""
+    model: str = ""
+    n_patients: int | None = None
+    n_events: int | None = None
     analyses: list[AnalysisEntry] = []
     status: Literal["running", "finished", "interrupted", "failed"]
     started: datetime
@@ -97,7 +101,6 @@ class RunMetadata(BaseModel):
     patients_aligned: int | None = None
     counted: Literal["patients", "records"] = "patients"
     sites: list[Site]
-    columns: dict[str, dict[str, int | None]] = {}
     min_patients: int
     quorum: int | str | None
     rounds: int = 0
@@ -282,7 +285,7 @@ def read_run(folder: Path) -> RunContents:
 def _analyses(folder: Path, run: RunMetadata, study: Mapping[str, Any]) -> list[Analysis]:
     """Return the analyses of a run; the run as a whole is its only analysis if it lists none."""
     if not run.analyses:
-        whole = run.model_dump(include={"method", "status", "message", "answer", "rounds", "missing", "headline"})
+        whole = run.model_dump(include=AnalysisEntry.model_fields.keys() & RunMetadata.model_fields.keys())
         entry = AnalysisEntry(name=run.method, question=run.description, **whole)
         return [_read_analysis(folder, entry, study.get("parameters", {}))]
     parameters = {block.get("name"): block.get("parameters", {}) for block in study.get("analysis", [])}

@@ -23,7 +23,6 @@ LETTER = 0.56
 # Tables of up to 16 rows are printed on one page: they take a third of it.
 SHORT = 16
 HIDDEN = "hidden"
-WITH_VALUE, MISSING = "known", "missing"  # keys of the columns in run.json
 NOT_VERTICAL = ("privacy.sites_per_patient", "run.holdout")
 
 
@@ -107,19 +106,6 @@ def site_table(run: RunMetadata) -> PageTable:
         return PageTable(caption, columns, rows, _after_first(columns))
     totals = [format_total(column, least) for column in zip(*counts, strict=True)]
     return PageTable(caption, columns, [*rows, ["All", *totals]], _after_first(columns), total=True)
-
-
-def column_table(run: RunMetadata) -> PageTable:
-    """Return the patients of all sites by level of every category, or with a value, and those without."""
-    rows = [
-        [name, _level_counts(cells, run.min_patients), _cell(cells.get(MISSING, 0), run.min_patients)]
-        for name, cells in run.columns.items()
-    ]
-    caption = (
-        f"Patients of all sites by column. Counts below {run.min_patients}, and those from which one could be worked "
-        "out, are hidden; sites with fewer patients are left out."
-    )
-    return PageTable(caption, ["Column", "Patients with a value", "Missing"], rows, frozenset({2}))
 
 
 def study_table(study: Mapping[str, Any], *, vertical: bool = False) -> PageTable:
@@ -250,20 +236,6 @@ def _part_count(site: Site, part: str, least: int) -> int | None:
     if count is None or everyone is None:
         return None
     return None if 0 < count < least or 0 < everyone - count < least else count
-
-
-def _level_counts(cells: Mapping[str, int | None], least: int) -> str:
-    """Return the counts by level of a category, or the number of patients with a value of another column."""
-    present = {level: _cell(count, least) for level, count in cells.items() if level != MISSING}
-    return (
-        present[WITH_VALUE]
-        if list(present) == [WITH_VALUE]
-        else ", ".join(f"{name} {n}" for name, n in present.items())
-    )
-
-
-def _cell(count: int | None, least: int) -> str:
-    return HIDDEN if count is None or 0 < count < least else format_number(count)
 
 
 def _count_cells(counts: Sequence[int | None], least: int) -> list[str]:

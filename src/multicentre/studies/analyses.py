@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from multicentre.core.consortium import Consortium
 from multicentre.core.rounds import Listener
@@ -135,7 +137,9 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
     folder.write_history(estimator.history_, place)
     labels = {name: site.labels or () for name, site in analysis.fitted_sites.items()}
     data = {name: site.data for name, site in analysis.fitted_sites.items()}
-    figures = [*_alignment_table(analysis, setting), *_missing_table(estimator), *estimator.figures(data, labels)]
+    model = estimator.describe_model()
+    figures = [*_alignment_table(analysis, setting), *_missing_table(estimator)]
+    figures += _with_model(estimator.figures(data, labels), model)
     tables = write_results(folder.path / place, estimator, figures)
     if analysis.study.validation is not None:
         result = cross_validate_study(analysis.study, federation)
@@ -149,6 +153,8 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
     return {
         "status": "finished",
         "answer": estimator.answer(),
+        "model": model,
+        **_sizes(estimator),
         "tables": tables,
         "rounds": len(estimator.history_),
         "lost": _lost_sites(analysis),
@@ -179,6 +185,28 @@ def join_entries(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "tables": [],
         "headline": [],
     }
+
+
+def _with_model(figures: Sequence[Figure], model: str) -> list[Figure]:
+    """Return figures with the model in force in the caption of the first result, or of the first figure."""
+    places = [place for place, figure in enumerate(figures) if figure.section == "model"]
+    first = (places or [0])[0]
+    return [
+        replace(figure, caption=f"{figure.caption} {model}".strip()) if place == first else figure
+        for place, figure in enumerate(figures)
+    ]
+
+
+def _sizes(estimator: FederatedEstimator) -> dict[str, int]:
+    """Return the patients and events of a fit: totals over all sites, which the sites released to the fit."""
+    sizes = {}
+    agreed = getattr(estimator, "agreed_", None)
+    for key in ("n_patients", "n_events"):
+        value = getattr(estimator, f"{key}_", getattr(agreed, key, None))
+        value = sum(value.values()) if isinstance(value, Mapping) else value
+        if isinstance(value, int | float | np.number) and np.isfinite(value):
+            sizes[key] = round(float(value))
+    return sizes
 
 
 def _save_model(estimator: FederatedEstimator, folder: Path) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from multicentre.core.consortium import Consortium
-from multicentre.data.both import SurvivalAndTable
 from multicentre.data.kinds import PatientData
-from multicentre.data.tabular import Tabular
 from multicentre.estimator.base import Metric
 from multicentre.privacy.patient_counts import People, people_of
 from multicentre.privacy.policy import Policy
@@ -31,7 +29,7 @@ def initial_metadata(study: Study, sites: Mapping[str, PatientData], policies: M
     ----------
     study : Study
     sites : mapping from str to data
-        Data by site; counts below the site's minimum are left out, and small sites of those by column.
+        Data by site; counts below the site's minimum are left out.
     policies : mapping from str to Policy
         Policy by site.
 
@@ -44,8 +42,7 @@ def initial_metadata(study: Study, sites: Mapping[str, PatientData], policies: M
     one_row = study.data.one_row_per_patient
     people = {name: people_of(data, name, one_row_per_patient=one_row) for name, data in sites.items()}
     counts = [_counts(name, data, people[name], policies[name].min_patients) for name, data in sites.items()]
-    large = [data for name, data in sites.items() if len(data) >= policies[name].min_patients]
-    return {**_metadata(study, IN_PROCESS, counts, least), "columns": _count_columns(large, least)}
+    return _metadata(study, IN_PROCESS, counts, least)
 
 
 def initial_remote_metadata(study: Study) -> dict[str, Any]:
@@ -71,7 +68,6 @@ def _metadata(study: Study, engine: str, sites: list[dict[str, Any]], least: int
         "patients_aligned": None,
         "sites": sites,
         "counted": "patients",
-        "columns": {},
         "min_patients": least,
         "quorum": study.run.quorum,
         "rounds": 0,
@@ -117,42 +113,6 @@ def _counts(name: str, data: PatientData, people: People, least: int) -> dict[st
         "records": unless_small(n_records),
         "parts": parts,
     }
-
-
-def hide_small(cells: Mapping[str, int], least: int) -> dict[str, int | None]:
-    """Return counts with a known total, None for those from which a small count could be derived.
-
-    In addition to counts below `least`, the smallest others are hidden until at least two are hidden and their sum is
-    at least `least`.
-
-    Examples
-    --------
-    >>> hide_small({"I": 50, "II": 45, "III": 5}, 10), hide_small({"I": 50, "II": 45}, 10)
-    ({'I': 50, 'II': None, 'III': None}, {'I': 50, 'II': 45})
-    """
-    ordered = sorted((count, name) for name, count in cells.items() if count)
-    n_hidden = sum(count < least for count, _ in ordered)
-    if n_hidden:
-        n_hidden = max(n_hidden, 2)
-        while n_hidden < len(ordered) and sum(count for count, _ in ordered[:n_hidden]) < least:
-            n_hidden += 1
-    hidden = {name for _, name in ordered[:n_hidden]}
-    return {name: None if name in hidden else count for name, count in cells.items()}
-
-
-def _count_columns(sites: Sequence[PatientData], least: int) -> dict[str, dict[str, int | None]]:
-    """Return the patients of all these sites by level, or with and without a value, of every column of a table."""
-    tables = [site.counts for site in sites if isinstance(site, Tabular | SurvivalAndTable)]
-    shared = [name for name in (tables[0] if tables else ()) if all(name in table for table in tables)]
-    return {name: hide_small(_add_counts(table[name] for table in tables), least) for name in shared}
-
-
-def _add_counts(tables: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for table in tables:
-        for cell, count in table.items():
-            totals[cell] = totals.get(cell, 0) + count
-    return totals
 
 
 class Clock:

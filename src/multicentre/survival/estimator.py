@@ -17,6 +17,7 @@ from multicentre.data.table import rows_for
 from multicentre.data.tabular import add_indicators
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Lines
+from multicentre.estimator.model_in_force import Phrases, reference_levels
 from multicentre.estimator.parameters import OneOf, check_parameters
 from multicentre.estimator.presentation import number_text
 from multicentre.estimator.saved import Arrays, SavedAttributes, saved_message
@@ -37,6 +38,24 @@ Floats = NDArray[np.float64]
 MISSING = OneOf(*get_args(SurvivalMissing))
 # Largest number of importances in a summary, so that it fits a screen.
 MOST_IMPORTANCES = 5
+
+
+def cause_in_force(model: Any) -> str:
+    """Return the event of interest, unless it is the only one that data without competing events have."""
+    return "" if model.cause == 1 else f"events of cause {model.cause}, those of other causes censored"
+
+
+def horizon_in_force(model: Any) -> str:
+    """Return the last time of a fit on a grid: that of the parameter, or the one that the fit determined."""
+    if getattr(model, "times", "grid") in ("stratified", "exact") and model.horizon is None:
+        return ""
+    if model.horizon is None:
+        chosen = "the time by which 95 % of the follow-ups ended"
+        last = (
+            f"{number_text(float(model.times_[-1]))} {model.agreed_.unit}".strip() if "agreed_" in vars(model) else ""
+        )
+        return f"follow-up to {last}, {chosen}" if last else f"follow-up to {chosen}"
+    return f"follow-up to {model.horizon:g}"
 
 
 class SurvivalEstimator(HandlesMissing, FederatedEstimator):
@@ -60,6 +79,7 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         Counts of missing values over all sites, and their handling.
     """
 
+    model_phrases: ClassVar[Phrases] = {"horizon": horizon_in_force, "cause": cause_in_force}
     metrics: ClassVar[Mapping[str, Metric]] = {
         "concordance": Metric("concordance", "higher", "", "share of comparable pairs with risks in the right order"),
         "ibs": Metric("integrated Brier score", "lower", "", "mean squared error of the survival curves over time"),
@@ -73,6 +93,9 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
     def times_(self) -> Floats:
         """Times of the grid, shape (K,)."""
         return self.model_.times
+
+    def _reference_levels(self) -> Mapping[str, str]:
+        return reference_levels(self.agreed_.levels, self.feature_names_in_)
 
     @property
     def feature_names_in_(self) -> tuple[str, ...]:
@@ -201,7 +224,7 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         check_is_fitted(self, "model_")
         sizes = {"patients": round(self.agreed_.n_patients), "events": round(self.agreed_.n_events)}
         rounds = {"rounds": self.n_iter_} if self.n_iter_ else {}
-        return summarise({**sizes, **rounds, **self._results()}, self._remarks())
+        return summarise({**sizes, **rounds, **self._results()}, self._remarks(), model=self.describe_model())
 
     def answer(self) -> str:
         """Return the size of the fit, and the predicted survival of a patient with mean values at the horizon."""

@@ -163,20 +163,10 @@ def test_sites_whose_references_differ_are_refused_although_their_columns_are_th
 def test_arrays_may_come_with_levels_too():
     X = [[0.0], [1.0]]
     data = SurvivalData(X, [1.0, 2.0], [1, 0], columns=["sex=m"], levels=["sex=f", "sex=m"])
-    assert data.counts == {"sex": {"f": 1, "m": 1, "missing": 0}}
+    assert data.levels == ("sex=f", "sex=m")
     for levels in (["sex=f"], ["sex=m", "sex=m"]):
         with pytest.raises(DataError, match="levels must be unique and include all columns"):
             SurvivalData(X, [1.0, 2.0], [1, 0], columns=["sex=m"], levels=levels)
-
-
-@both
-def test_patients_are_counted_by_level(read):
-    counts = read(categories=STAGES, references={"stage": "I"}).counts
-    assert counts["stage"] == {"I": 1, "II": 1, "III": 1, "missing": 1}
-    assert counts["age"] == {"known": 4, "missing": 0}
-    coarse = read(categories=STAGES).keep_columns(["stage=II"]).counts
-    assert coarse == {**({"outcome (class)": {"0": 2, "1": 2}} if read is table else {}), "stage": coarse["stage"]}
-    assert coarse["stage"] == {"II": 1, "others": 2, "missing": 1}
 
 
 class TestRowsForAModel:

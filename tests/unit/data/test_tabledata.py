@@ -20,15 +20,10 @@ def test_numbers_and_names_make_the_same_table():
     assert TableData(X, [0, 0, 0]).classes == ("0", "1")
 
 
-def test_a_frame_keeps_its_names_and_counts_what_is_known():
+def test_a_frame_keeps_its_names():
     frame = pd.DataFrame(X, columns=["age", "stage=2"])
     data = TableData(frame, [0, 1, 1], ids=["p1", "p2", "p3"])
     assert data.parts == {}
-    assert data.counts == {
-        "outcome (class)": {"0": 1, "1": 2},
-        "age": {"known": 3, "missing": 0},
-        "stage=2": {"known": 2, "missing": 1},
-    }
     assert data.keep_columns(["stage"]).columns == ("stage=2",)
     with pytest.raises(DataError, match="at least one column must remain"):
         data.keep_columns(["weight"])

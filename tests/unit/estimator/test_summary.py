@@ -58,6 +58,7 @@ def test_every_fitted_model_has_a_summary_that_print_shows(name):
     assert str(unfitted) == repr(unfitted)
     summary = fitted.summary()
     assert isinstance(summary, pd.DataFrame)
+    assert fitted.describe_model() in str(fitted)
     assert len(summary)
     assert str(fitted).startswith(repr(fitted))
     assert str(fitted).endswith(str(summary))

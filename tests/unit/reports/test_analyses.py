@@ -14,13 +14,23 @@ from support.report_samples import make_run, write_json, write_run
 
 RATIOS = ["column", "hazard ratio", "lower", "upper", "p-value"]
 ENTRIES = [
-    {"name": "one", "title": "The patients", "question": "Who were they?", "method": "describe", "answer": "Many."},
+    {
+        "name": "one",
+        "title": "The patients",
+        "question": "Who were they?",
+        "method": "describe",
+        "n_patients": 300,
+        "answer": "Many.",
+    },
     {
         "name": "hazard",
         "title": "Hazard",
         "question": "What shortens life?",
         "method": "fed-cox",
         "answer": "Age: 1.02 (95 % interval 1.01 to 1.03).",
+        "model": "Cox regression; stratified by site; robust standard errors.",
+        "n_patients": 291,
+        "n_events": 80,
         "missing": "9 of 300 records left out.",
         "rounds": 4,
     },
@@ -108,7 +118,11 @@ def test_links_of_the_answers_lead_to_their_results(page):
 
 def test_methods_name_parameters_and_sources_with_an_entry_each(page):
     methods = sections(page)["methods"]
-    assert "Hazard: The method was FedCox (Federated Cox proportional hazards regression; robust = true)" in methods
+    assert "We analysed 300 patients of" in methods
+    model = "Hazard: Cox regression; stratified by site; robust standard errors (FedCox; 291 patients, 80 events) ["
+    assert model in methods
+    assert "Late deaths: The sites refused the analysis (Too few at c.csv)." in methods
+    assert methods.count("FedCox") == 1
     for reference in references_of("fed-cox"):
         assert reference.key in methods.partition("</blockquote>")[0]
         assert methods.count(f"{{{reference.key},") == 1

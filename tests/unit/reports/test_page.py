@@ -289,7 +289,7 @@ def test_records_are_called_records_where_nobody_knows_whose_they_are(bare):
     told = make_disclosure()
     released = [row | {"records_min": 40, "patients_min": None} for row in told["released"]]
     write_json(bare, "disclosure.json", told | {"card": told["card"] | {"counted": "records"}, "released": released})
-    run = make_run() | {"counted": "records"}
+    run = make_run() | {"counted": "records", "n_patients": 120}
     run["sites"] = [{"name": "lyon", "patients": 120, "records": 120, "parts": {}}]
     write_json(bare, "run.json", run)
     page = render_report(bare)

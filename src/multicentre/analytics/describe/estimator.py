@@ -55,6 +55,7 @@ from multicentre.core.steps import SitePart
 from multicentre.data.categories import families
 from multicentre.data.schema import agree_tables
 from multicentre.errors import ConfigurationError, nearest_name
+from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes, saved_message
 from multicentre.statistics.quantiles import find_quantiles
@@ -125,6 +126,16 @@ class Describe(DescribeResults):
 
     site_part: ClassVar[type[SitePart]] = DescribeSite
     same_sites: ClassVar[bool] = True
+    model_phrases: ClassVar[Phrases] = {
+        "by": "by {}",
+        "categorical": "{} counted as categories",
+        "quartiles": {True: "medians and quartiles", False: "without quartiles"},
+        "histograms": {True: "histograms and rank tests", False: ""},
+        "correlations": {True: "correlations", False: ""},
+        "min_cell": lambda model: (
+            f"counts below {model.min_cell} not shown" if model.min_cell > 1 else "all counts shown"
+        ),
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "by": _NAME,
         "categorical": Where(

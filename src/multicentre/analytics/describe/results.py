@@ -47,6 +47,8 @@ class DescribeResults(FederatedEstimator):
         Names of the groups; empty without groups.
     counts_ : Counts
         Counts and sums of every group, the last without a group. Not for publication: small cells are included.
+    n_patients_ : int
+        Patients of all sites.
     squares_ : Squares
         Sums of squared differences from the means.
     quartiles_ : array of shape (G + 1, d, 3)
@@ -83,6 +85,12 @@ class DescribeResults(FederatedEstimator):
         """Names of the groups; empty without groups."""
         check_is_fitted(self, "groups_")
         return self.groups_.group_levels
+
+    @property
+    def n_patients_(self) -> int:
+        """Patients of all sites."""
+        check_is_fitted(self, "counts_")
+        return int(self.counts_.n_patients.sum())
 
     def numbers(self) -> pd.DataFrame:
         """Return a row per numeric variable and group: patients, missing, mean, standard deviation, quartiles.
@@ -127,7 +135,9 @@ class DescribeResults(FederatedEstimator):
         """Return the table of :meth:`to_frame`; its printed form ends with patients without a group."""
         from multicentre.estimator.results import with_note
 
-        return with_note(self.to_frame(), self._remarks(), remark=self._table().patients_without_group())
+        return with_note(
+            self.to_frame(), self._remarks(), model=self.describe_model(), remark=self._table().patients_without_group()
+        )
 
     def to_html(self, path: str | Path | None = None) -> str:
         """Return the table as HTML with headings and footnotes, and write it to a file.

@@ -264,7 +264,7 @@ class PhenotypeModel(Phenotypes, FitWithTraffic):
             share = "" if phenotype.prevalence is None else f" ({100 * phenotype.prevalence:.0f} % of patients)"
             rows[f"phenotype {phenotype.number}{share}"] = codes
         details = pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object)
-        return with_note(pd.concat([frame, details]), self._remarks())
+        return with_note(pd.concat([frame, details]), self._remarks(), model=self.describe_model())
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the leading codes of the phenotypes."""

@@ -169,7 +169,9 @@ class OutcomeModel(FederatedEstimator):
         facts = f"{self.n_patients_:.0f} patients, {self.n_outcomes_:.0f} with the outcome."
         if self.auc_ is not None:
             facts += f" Area under the curve of {self.n_held_out_:.0f} held-out patients: {self.auc_:.3f}."
-        return with_note(frame, " ".join(part for part in (facts, self._remarks()) if part))
+        return with_note(
+            frame, " ".join(part for part in (facts, self._remarks()) if part), model=self.describe_model()
+        )
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the odds ratios of the phenotypes."""

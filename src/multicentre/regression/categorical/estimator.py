@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
+from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.regression.categorical import messages, rounds
 from multicentre.regression.categorical.maths import link_of, score_statistic
@@ -30,6 +31,11 @@ class CategoricalRegression(CategoricalResults):
     """Multinomial or ordinal regression."""
 
     site_part: ClassVar[type[SitePart]] = CategoricalSite
+    model_phrases: ClassVar[Phrases] = {
+        "link": "link {}",
+        "alpha": lambda model: f"ridge penalty {model.alpha:g}" if model.alpha else "no penalty",
+        **COMPUTING,
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "alpha": Real(0),
         "missing": OneOf("complete", "indicator", "mean"),

@@ -14,6 +14,7 @@ from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.estimator.model_in_force import reference_levels
 from multicentre.estimator.presentation import effect_text, frame_of_tests
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
@@ -173,6 +174,9 @@ class CategoricalResults(HandlesMissing, FederatedEstimator):
             index = pd.MultiIndex.from_tuples(index, names=["class", "covariate"])
         return pd.DataFrame(table, index=index)
 
+    def _reference_levels(self) -> Mapping[str, str]:
+        return reference_levels(self.model_.levels, self.model_.columns)
+
     def summary(self) -> pd.DataFrame:
         """Return the table of :meth:`to_frame`; its printed form ends with the size and the fit of the model."""
         from multicentre.estimator.results import with_note
@@ -181,7 +185,7 @@ class CategoricalResults(HandlesMissing, FederatedEstimator):
             f"{self.kind}, link {self._link}; {self.n_patients_} patients; log-likelihood {self.log_likelihood_:.6g}, "
             f"AIC {self.aic_:.6g}."
         )
-        return with_note(self.to_frame(), self._remarks(), remark=remark)
+        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=remark)
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the coefficients, and the tests of the model."""

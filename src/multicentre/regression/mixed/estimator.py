@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from multicentre.core.session import Answers, Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
+from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.regression.maths import LINKS, Family
@@ -34,6 +35,12 @@ _COLUMN = (None, Where("the name of a column", lambda value: isinstance(value, s
 MASKED_TOL = 1e-6
 # Variance of the logistic distribution: residual variance of classes on the scale of the logit.
 LOGISTIC_VARIANCE = np.pi**2 / 3.0
+
+
+def slopes_in_force(model: Any) -> str:
+    """Return which effects of a site are random."""
+    slopes = f" and random slopes of {', '.join(model.slopes)}" if model.slopes else ""
+    return f"a random intercept per site{slopes}"
 
 
 class FedLinearMixedModel(MixedResults):
@@ -106,6 +113,11 @@ class FedLinearMixedModel(MixedResults):
 
     site_part: ClassVar[type[SitePart]] = LinearMixedSite
     saved_attributes: ClassVar[SavedAttributes] = {**MixedResults.saved_attributes, "residual_variance_": PLAIN}
+    model_phrases: ClassVar[Phrases] = {
+        "slopes": slopes_in_force,
+        "reml": {True: "restricted maximum likelihood", False: "maximum likelihood"},
+        **COMPUTING,
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "slopes": _NAMES,
         "reml": Flag(),
@@ -238,6 +250,12 @@ class FedGLMM(MixedResults):
     """
 
     site_part: ClassVar[type[SitePart]] = GeneralizedMixedSite
+    model_phrases: ClassVar[Phrases] = {
+        "family": "family {}",
+        "slopes": slopes_in_force,
+        "offset": "offset {}",
+        **COMPUTING,
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "family": OneOf("binomial", "poisson"),
         "slopes": _NAMES,

@@ -158,7 +158,7 @@ class MixedResults(HasCoefficients, HandlesMissing, FederatedEstimator):
             f"{spread}{icc}; log-likelihood {self.log_likelihood_:.6g}, AIC {self.aic_:.6g}."
         )
         singular = " Singular fit: a variance between sites is 0, or effects are collinear." if self.singular_ else ""
-        return with_note(table, self._remarks(), remark=remark + singular)
+        return with_note(table, self._remarks(), model=self.describe_model(), remark=remark + singular)
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the coefficients, the variances between sites, and the tests."""

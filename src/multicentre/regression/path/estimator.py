@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.errors import ConfigurationError
+from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.regression.coefficients import to_units
@@ -39,6 +40,10 @@ def _is_penalties(value: object) -> bool:
     if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or not 0 < len(value) <= MOST_ALPHAS:
         return False
     return all(Real(0, open="low").accepts(each) for each in value)
+
+
+def _penalties_in_force(alphas: int | Sequence[float]) -> str:
+    return f"{alphas} penalties" if isinstance(alphas, int) else f"penalties {', '.join(f'{one:g}' for one in alphas)}"
 
 
 class FedGLMCV(FedGLM):
@@ -140,6 +145,14 @@ class FedGLMCV(FedGLM):
     """
 
     site_part: ClassVar[type[SitePart]] = PathSite
+    model_phrases: ClassVar[Phrases] = {
+        "l1_ratio": "elastic net penalty with a share of lasso of {}",
+        "alphas": lambda model: _penalties_in_force(model.alphas),
+        "eps": "smallest penalty {} of the largest",
+        "cv": "chosen by cross-validation ({} folds)",
+        "rule": {"min": "the penalty with the smallest loss", "1se": "the largest penalty within one standard error"},
+        "seed": "seed {}",
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         **{
             name: FedGLM.parameter_ranges[name]

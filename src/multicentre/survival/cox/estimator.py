@@ -15,6 +15,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, QuorumLost, SeparationWarning
+from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -41,7 +42,7 @@ from multicentre.survival.cox.rounds import (
     sum_scores,
 )
 from multicentre.survival.cox.site import CoxSite
-from multicentre.survival.estimator import MISSING
+from multicentre.survival.estimator import MISSING, cause_in_force, horizon_in_force
 from multicentre.survival.kernels.risk_sets import Ties
 
 # Mean events per site below which a fit with a separate baseline per site warns. Compared with a shared baseline it
@@ -220,6 +221,22 @@ class FedCox(CoxResults):
     """
 
     site_part: ClassVar[type[SitePart]] = CoxSite
+    model_phrases: ClassVar[Phrases] = {
+        "times": {
+            "stratified": "a separate baseline hazard per site (stratified by site)",
+            "grid": "a baseline hazard shared by all sites, on a grid of times",
+            "exact": "a baseline hazard shared by all sites, at the times of all events",
+        },
+        "n_times": lambda model: f"at most {model.n_times} times of the grid" if model.times == "grid" else "",
+        "horizon": horizon_in_force,
+        "cause": cause_in_force,
+        "ties": {"efron": "ties by Efron's method", "breslow": "ties by Breslow's method"},
+        "alpha": lambda model: f"ridge penalty {model.alpha:g}" if model.alpha else "no penalty",
+        "robust": {True: "robust standard errors (Lin and Wei)", False: "model-based standard errors"},
+        "one_round": {True: "approximate fit in one round (ODAC)", False: ""},
+        "lead": "lead site {}",
+        **COMPUTING,
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "times": OneOf("stratified", "grid", "exact"),
         "ties": OneOf("efron", "breslow"),
@@ -266,6 +283,9 @@ class FedCox(CoxResults):
         self.confidence_level = confidence_level
         self.max_iter = max_iter
         self.tol = tol
+
+    def _model_name(self) -> str:
+        return "Cox proportional hazards regression"
 
     @property
     def models_sites(self) -> bool:

@@ -110,7 +110,7 @@ class CoxResults(SurvivalEstimator):
 
         check_is_fitted(self, "model_")
         sizes = f"{self.n_patients_} patients, {self.n_events_} events."
-        return with_note(self.to_frame(), self._remarks(), remark=sizes)
+        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=sizes)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per column: coefficient, standard error, hazard ratio with its limits, and p-value."""

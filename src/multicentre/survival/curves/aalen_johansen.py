@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Metric
 from multicentre.estimator.figures import Curves, Figure
+from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.survival.curves.tables.estimator import (
@@ -227,6 +228,7 @@ class AalenJohansen(TableEstimator):
     """
 
     site_part: ClassVar[type[TablePart]] = AalenJohansenSite
+    model_phrases: ClassVar[Phrases] = {"causes": "causes {}", "variance": "{} variance", "at": "stated at {}"}
     parameter_ranges: ClassVar[ParameterRanges] = {
         **TableEstimator.parameter_ranges,
         "causes": Where("a sequence of different positive integers", _are_causes),
@@ -314,7 +316,7 @@ class AalenJohansen(TableEstimator):
             "lower": self.lower_[:, :, -1].ravel(),
             "upper": self.upper_[:, :, -1].ravel(),
         }
-        return with_note(pd.DataFrame(columns, index=index), self._remarks())
+        return with_note(pd.DataFrame(columns, index=index), self._remarks(), model=self.describe_model())
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the incidences at chosen times, and the curves while enough patients are at risk."""

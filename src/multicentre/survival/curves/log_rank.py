@@ -17,6 +17,7 @@ from multicentre.core.steps import Release, step
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.figures import Bars, Figure, Table
+from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.presentation import number_text, p_text
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
@@ -280,6 +281,12 @@ class LogRank(TableEstimator):
     """
 
     site_part: ClassVar[type[TablePart]] = LogRankSite
+    model_phrases: ClassVar[Phrases] = {
+        "stratify_by_site": {True: "stratified by site", False: "not stratified by site"},
+        "weights": "weights {}",
+        "rho": lambda model: f"rho {model.rho:g}" if model.weights == "fleming-harrington" else "",
+        "gamma": lambda model: f"gamma {model.gamma:g}" if model.weights == "fleming-harrington" else "",
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         **TableEstimator.parameter_ranges,
         "group": COLUMN,
@@ -355,7 +362,7 @@ class LogRank(TableEstimator):
         if self.observed_ is not None:
             sizes = {"patients": sum(self.n_patients_.values()), "events": round(float(self.observed_.sum()))}
         test = {"statistic": self.statistic_, "degrees of freedom": self.degrees_of_freedom_, "p-value": self.p_value_}
-        return summarise({**sizes, **test}, self._remarks())
+        return summarise({**sizes, **test}, self._remarks(), model=self.describe_model())
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the test, and events by group."""

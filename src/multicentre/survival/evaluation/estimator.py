@@ -221,7 +221,12 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         from multicentre.estimator.results import with_note
 
         table = self.to_frame()
-        return with_note(table, self._remarks(), remark=f"{self.n_patients_} patients, {self.n_events_} events.")
+        return with_note(
+            table,
+            self._remarks(),
+            model=self.describe_model(),
+            remark=f"{self.n_patients_} patients, {self.n_events_} events.",
+        )
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the scores."""

@@ -16,6 +16,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.errors import ConfigurationError, SeparationWarning
 from multicentre.estimator.figures import Figure
+from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -24,7 +25,7 @@ from multicentre.survival.cox import rounds as cox_rounds
 from multicentre.survival.cox.estimator import warn_of_fit
 from multicentre.survival.cox.maths import TestResult, chi_square, hazard_ratios, wald_p_values
 from multicentre.survival.cox.results import CoxResults
-from multicentre.survival.estimator import MISSING
+from multicentre.survival.estimator import MISSING, cause_in_force, horizon_in_force
 from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
 from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.mixed_cox.maths import DISTRIBUTIONS, Distribution
@@ -133,6 +134,21 @@ class FedMixedCox(CoxResults):
 
     site_part: ClassVar[type[SitePart]] = MixedCoxSite
     saved_attributes: ClassVar[SavedAttributes] = {**CoxResults.saved_attributes, "variance_": PLAIN}
+    model_phrases: ClassVar[Phrases] = {
+        "site_effects": {
+            "fixed": "fixed effects of sites",
+            "gamma": "gamma-distributed effects of sites (shared frailty)",
+            "gaussian": "normally distributed effects of sites",
+        },
+        "times": {
+            "grid": "a baseline hazard shared by all sites, on a grid of times",
+            "exact": "a baseline hazard shared by all sites, at the times of all events",
+        },
+        "n_times": lambda model: f"at most {model.n_times} times of the grid" if model.times == "grid" else "",
+        "horizon": horizon_in_force,
+        "cause": cause_in_force,
+        **COMPUTING,
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "site_effects": OneOf(*DISTRIBUTIONS),
         "times": OneOf("grid", "exact"),

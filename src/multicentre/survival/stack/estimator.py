@@ -319,7 +319,7 @@ class FedStack(SurvivalEstimator):
 
         table = self.to_frame()
         score = f"Integrated Brier score of the mixture: {self.brier_[-1]:.4g}." if len(self.brier_) else ""
-        return with_note(table, self._remarks(), remark=score)
+        return with_note(table, self._remarks(), model=self.describe_model(), remark=score)
 
     def save(self, folder: str | Path) -> None:
         """Write the mixture with all its models as ``model.npz`` and ``model.json``."""

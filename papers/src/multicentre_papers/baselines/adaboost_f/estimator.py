@@ -171,7 +171,8 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         from multicentre.estimator.results import with_note
 
         frame = self.to_frame()
-        return with_note(frame, " ".join(part for part in (self.stopped_because_, self._remarks()) if part))
+        note = " ".join(part for part in (self.stopped_because_, self._remarks()) if part)
+        return with_note(frame, note, model=self.describe_model())
 
     @property
     def classes_(self) -> NDArray[Any]:

@@ -109,7 +109,7 @@ class FuzzyModel(FederatedEstimator):
         rows = {f"share of cluster {cluster}": share for cluster, share in enumerate(self.shares_.tolist())}
         rows |= {f"weight of view {view}": weight for view, weight in self.view_weights_.items()}
         details = pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object)
-        return with_note(pd.concat([frame, details]), self._remarks())
+        return with_note(pd.concat([frame, details]), self._remarks(), model=self.describe_model())
 
     def membership(self, data: MultiViewData) -> Floats:
         """Return the membership of each patient in each cluster, shape (n, c); rows sum to 1.

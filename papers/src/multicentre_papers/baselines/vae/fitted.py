@@ -103,7 +103,7 @@ class AutoEncoderModel(FederatedEstimator):
         if self.history_:
             rows["lower bound before the last round"] = self.history_[-1]["bound"]
         details = pd.DataFrame({"value": list(rows.values())}, index=list(rows), dtype=object)
-        return with_note(pd.concat([frame, details]), self._remarks())
+        return with_note(pd.concat([frame, details]), self._remarks(), model=self.describe_model())
 
     def reconstruct(self, data: MultiViewData) -> dict[str, Floats]:
         """Return every view as predicted from the latent positions, in the original units.

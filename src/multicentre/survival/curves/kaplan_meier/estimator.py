@@ -17,6 +17,7 @@ from multicentre.estimator.base import Metric
 from multicentre.estimator.figures import Curves as Drawn
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.figures import Table as FigureTable
+from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.estimator.site_estimates import SiteEstimates
@@ -217,6 +218,14 @@ class KaplanMeier(TableEstimator):
     """
 
     site_part: ClassVar[type[TablePart]] = KaplanMeierSite
+    model_phrases: ClassVar[Phrases] = {
+        "intervals": {
+            "log-log": "intervals on the scale log(-log S)",
+            "log": "intervals on the scale log S",
+            "plain": "intervals on the scale of S",
+        },
+        "at": "stated at {}",
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         **TableEstimator.parameter_ranges,
         "at": (None, SEQUENCE),
@@ -307,7 +316,11 @@ class KaplanMeier(TableEstimator):
             "lower": [median.lower for median in medians],
             "upper": [median.upper for median in medians],
         }
-        return with_note(pd.DataFrame(columns, index=pd.Index(self.groups_, name="group")), self._remarks())
+        return with_note(
+            pd.DataFrame(columns, index=pd.Index(self.groups_, name="group")),
+            self._remarks(),
+            model=self.describe_model(),
+        )
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return medians and means, survival at chosen times, and, while enough patients are at risk, the curves.

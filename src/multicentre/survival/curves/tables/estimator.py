@@ -14,6 +14,7 @@ from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Band
+from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.survival.agreement.messages import Agreed, Columns
@@ -29,6 +30,30 @@ from multicentre.survival.times import is_sequence
 CompleteOnly = Literal["complete"]
 COLUMN = Where("the name of a column or category", lambda value: isinstance(value, str))
 SEQUENCE = Where("a sequence of numbers", is_sequence)
+
+
+def _times_in_force(model: TableEstimator) -> str:
+    times = model.times
+    if times is None or isinstance(times, str):
+        of_sites = getattr(model, "stratify_by_site", False)  # a test by site uses the times of each site
+        grid = "" if of_sites else f"on a grid of at most {model.n_times} times"
+        return grid if times is None else "at the times of all events"
+    return f"at the times {', '.join(f'{time:g}' for time in times[:MOST_STATED])}" + (
+        f" and {len(times) - MOST_STATED} more" if len(times) > MOST_STATED else ""
+    )
+
+
+def _horizon_in_force(model: TableEstimator) -> str:
+    """Return the last time of the fit, and how it was chosen."""
+    if getattr(model, "stratify_by_site", False) and model.horizon is None:
+        return ""
+    last = f"{model.horizon_:.4g} {model.agreed_.unit}".strip() if "agreed_" in vars(model) else ""
+    if model.horizon is not None:
+        return f"follow-up to {last or f'{model.horizon:g}'}"
+    if model.times is not None:
+        return f"follow-up to {last}" if last else ""
+    chosen = "the time by which 95 % of the follow-ups ended"
+    return f"follow-up to {last}, {chosen}" if last else f"follow-up to {chosen}"
 
 
 class TableEstimator(HandlesMissing, FederatedEstimator):
@@ -55,6 +80,14 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
     """
 
     site_part: ClassVar[type[TablePart]]
+    model_phrases: ClassVar[Phrases] = {
+        "group": "groups of {}",
+        "levels": "levels {}",
+        "times": lambda model: _times_in_force(model),
+        "n_times": "",
+        "horizon": lambda model: _horizon_in_force(model),
+        "cause": lambda model: "" if model.cause == 1 else f"events of cause {model.cause}, other causes censored",
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "group": (None, COLUMN),
         "levels": (None, SEQUENCE),
