@@ -66,6 +66,8 @@ def _table(path: Path, shown_path: str, *, is_first: bool) -> str:
     """Return a table; of a long one, only the first rows if it is the main table, else none."""
     with path.open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
+    if head[1:2] == ["label"]:  # a person reads labels, a program names
+        head, rows = ["name", *head[2:]], [row[1:] for row in rows]
     if len(rows) > MOST_ROWS and not is_first:
         return f"{path.stem}: {len(rows):,} rows in {shown_path}"
     columns = [_column(name, [row[place] for row in rows[:MOST_ROWS]]) for place, name in enumerate(head)]

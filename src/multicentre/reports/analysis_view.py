@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from multicentre.estimator.figures import Figure, Forest, Lines, Table
+from multicentre.estimator.labels import Labels
 from multicentre.reports import tables
 from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw, fits_narrow
@@ -88,7 +89,7 @@ def view_analysis(analysis: Analysis, study: Mapping[str, Any], number: int, nam
     names : iterator of str
         Prefixes of the identifiers of figures, a new one for each.
     """
-    entry, comparison = analysis.entry, analysis.comparison
+    entry, comparison, labels = analysis.entry, analysis.comparison, Labels.of_study(study.get("data", {}))
     compared: list[Item] | None = None if comparison is None else []
     alone: list[Item] = []
     if comparison is not None and comparison.metrics:
@@ -97,15 +98,15 @@ def view_analysis(analysis: Analysis, study: Mapping[str, Any], number: int, nam
         title=entry.title or entry.name,
         anchor=f"analysis-{number}",
         question=entry.question,
-        answer=entry.answer,
-        model=entry.model,
+        answer=labels.sentence(entry.answer),
+        model=labels.sentence(entry.model),
         status=entry.status,
-        message=without_folders(entry.message),
+        message=labels.sentence(without_folders(entry.message)),
         method=entry.method,
         rounds=entry.rounds,
         headline=[one for one in entry.headline if one.name not in NO_RESULTS],
         assessed=_assessed(analysis),
-        missing="" if entry.missing == COMPLETE else entry.missing,
+        missing="" if entry.missing == COMPLETE else labels.sentence(entry.missing),
         items=_sort_items(analysis, study, names),
         has_figures=analysis.figures is not None,
         comparison_items=compared,
@@ -115,7 +116,8 @@ def view_analysis(analysis: Analysis, study: Mapping[str, Any], number: int, nam
 
 
 def _sort_items(analysis: Analysis, study: Mapping[str, Any], names: Iterator[str]) -> Items:
-    figures = [with_references(figure, study) for figure in analysis.figures or []]
+    labels = Labels.of_study(study.get("data", {}))
+    figures = [labels.figure(with_references(figure, study)) for figure in analysis.figures or []]
     parts = Items()
     has_model = any(figure.section == "model" for figure in figures)
     for figure in figures:

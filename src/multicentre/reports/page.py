@@ -97,7 +97,10 @@ def _context(contents: RunContents) -> dict[str, Any]:
     main, annex = _outline(views, has_sites=_counts_sites(run))
     return {
         "run": run,
-        "about": contents.study.get("study", {}),
+        "about": {
+            key: contents.labels.name(name) if key in ("exposure", "outcome") else name
+            for key, name in contents.study.get("study", {}).items()
+        },
         "message": without_folders(run.message),
         "losses": {site: without_folders(reason) for site, reason in run.losses.items()},
         "left_out": without_folders(describe_reasons(run.left_out)),
@@ -118,7 +121,7 @@ def _context(contents: RunContents) -> dict[str, Any]:
         "study_text": toml_without_folders(contents.study_text),
         "study_table": tables.study_table(value_without_folders(contents.study), vertical=run.vertical),
         "site_table": tables.site_table(run) if _counts_sites(run) else None,
-        "methods": methods_text.methods_paragraph(contents),
+        "methods": contents.labels.sentence(methods_text.methods_paragraph(contents)),
         "bibtex": methods_text.bibliography(contents),
         "environment": contents.environment,
         "digests": contents.digests,

@@ -18,6 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Figure, read_figure
+from multicentre.estimator.labels import Labels
 
 NEEDED = ("study.toml", "run.json", "environment.json", "disclosure.json")
 _ALL = (
@@ -247,6 +248,11 @@ class RunContents:
     disclosure: Disclosure
     analyses: list[Analysis]
     digests: Mapping[str, str]
+
+    @property
+    def labels(self) -> Labels:
+        """Labels of the variables."""
+        return Labels.of_study(self.study.get("data", {}))
 
 
 def read_run(folder: Path) -> RunContents:

@@ -140,7 +140,7 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
     model = estimator.describe_model()
     figures = [*_alignment_table(analysis, setting), *_missing_table(estimator)]
     figures += _with_model(estimator.figures(data, labels), model)
-    tables = write_results(folder.path / place, estimator, figures)
+    tables = write_results(folder.path / place, estimator, figures, analysis.study.labels)
     if analysis.study.validation is not None:
         result = cross_validate_study(analysis.study, federation)
         folder.write(f"{place}cross-validation.json", cross_validation_results(result))

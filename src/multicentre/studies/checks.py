@@ -49,6 +49,7 @@ def check_study(study: Study) -> None:
     else:
         _check_views(study)
     _check_exposure(study)
+    _check_labels(study)
     _check_terms(study)
     if study.is_vertical:
         _check_aligned(study)
@@ -211,6 +212,20 @@ def _check_exposure(study: Study) -> None:
                 where=f"study.{key}",
                 hint=f"{nearest_name([name], names)}{listed}",
             )
+
+
+def _check_labels(study: Study) -> None:
+    """Check that labels are of variables of the study, where it lists them."""
+    survival, table, views = study.data.survival, study.data.table, study.data.views
+    listed = [each.columns for each in (survival, table) if each is not None] + list(views.values())
+    if not listed or None in listed:
+        return
+    named = [name for names in listed for name in names or ()]
+    named += [survival.time, survival.event] if survival else []
+    named += [table.outcome] if table else []
+    for name in study.data.labels:
+        if name not in named:
+            raise unknown_key(name, list(dict.fromkeys(named)), "data.labels")
 
 
 def _check_aligned(study: Study) -> None:

@@ -13,6 +13,7 @@ from multicentre.core.printable import inert
 from multicentre.core.storage import write_atomically
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Figure, read_figure
+from multicentre.estimator.labels import NO_LABELS, Labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +26,9 @@ MOST_PICTURES = 20
 _OWNER_ONLY, _READABLE = 0o600, 0o644
 
 
-def write_results(folder: Path, estimator: FederatedEstimator, figures: Sequence[Figure]) -> list[str]:
+def write_results(
+    folder: Path, estimator: FederatedEstimator, figures: Sequence[Figure], labels: Labels = NO_LABELS
+) -> list[str]:
     """Write the tables of a fitted model as CSV files, and its pictures as SVG files.
 
     Parameters
@@ -36,6 +39,8 @@ def write_results(folder: Path, estimator: FederatedEstimator, figures: Sequence
         Fitted model. If sites hold different views of the same patients, only the owner can read the files.
     figures : sequence of Figure
         Figures of the report; tables and small panels are not drawn.
+    labels : Labels
+        Labels of variables. Tables hold them next to names; pictures show them in place of names.
 
     Returns
     -------
@@ -45,16 +50,17 @@ def write_results(folder: Path, estimator: FederatedEstimator, figures: Sequence
     mode = _READABLE if estimator.aligned_by is None else _OWNER_ONLY
     tables = {_slug(name): frame for name, frame in estimator.result_tables().items()}
     for name, frame in tables.items():
-        write_atomically(folder / RESULTS / f"{name}.csv", to_csv(frame).encode(), mode=mode, durable=False)
+        write_atomically(folder / RESULTS / f"{name}.csv", to_csv(frame, labels).encode(), mode=mode, durable=False)
     for name, figure in _pictures(estimator.main_figure(), figures).items():
-        write_atomically(folder / FIGURES / f"{name}.svg", draw_svg(figure), mode=mode, durable=False)
+        write_atomically(folder / FIGURES / f"{name}.svg", draw_svg(labels.figure(figure)), mode=mode, durable=False)
     return list(tables)
 
 
-def to_csv(frame: pd.DataFrame) -> str:
-    r"""Return a table as CSV; the labels of its rows are the first columns unless they only number the rows.
+def to_csv(frame: pd.DataFrame, labels: Labels = NO_LABELS) -> str:
+    r"""Return a table as CSV; the names of its rows are the first columns unless they only number the rows.
 
-    No text is a formula for a spreadsheet, or changes the direction of writing.
+    Where a name has a label, the column ``label`` follows the first column. No text is a formula for a spreadsheet, or
+    changes the direction of writing.
 
     Examples
     --------
@@ -63,12 +69,19 @@ def to_csv(frame: pd.DataFrame) -> str:
     'name,hazard_ratio\nage,1.5\n'
     >>> to_csv(pd.DataFrame({"sex": ["=1+1"]}))
     "sex\n'=1+1\n"
+    >>> to_csv(pd.DataFrame({"hazard_ratio": [1.5]}, index=["age"]), Labels({"age": "age (years)"}))
+    'name,label,hazard_ratio\nage,age (years),1.5\n'
     """
     import pandas as pd
 
     if not (isinstance(frame.index, pd.RangeIndex) and frame.index.name is None):
         names = [str(name or "name") for name in frame.index.names]
         frame = frame.rename_axis(index=names).reset_index(allow_duplicates=True)
+    first = [str(name) for name in frame.iloc[:, 0]] if len(frame.columns) else []
+    labelled = [labels.name(name) for name in first]
+    if labelled != first and "label" not in frame.columns:
+        frame = frame.copy()
+        frame.insert(1, "label", labelled)
     plain = frame.map(inert).set_axis([inert(str(name)) for name in frame.columns], axis=1)
     return str(plain.to_csv(index=False, lineterminator="\n"))
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field
 
 from multicentre.errors import ConfigurationError, MissingExtra, MulticentreError
+from multicentre.estimator.labels import Labels
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.policy import Policy, unknown_key
 from multicentre.studies.saved_models import ModelParameter, replace_models
@@ -70,6 +71,11 @@ class Study(Table):
     def name(self) -> str:
         """Name of the study."""
         return self.about.name
+
+    @property
+    def labels(self) -> Labels:
+        """Labels and units of the variables."""
+        return Labels.of_study(self.data.model_dump())
 
     @property
     def method(self) -> str:
@@ -248,9 +254,9 @@ def make_estimators(study: Study) -> dict[str, FederatedEstimator]:
 def digest_of(study: Study) -> str:
     """Return the SHA-256 of a study's terms: method, parameters, schema, privacy, rounds and the names of its sites.
 
-    Excluded are settings that differ between readers: paths, policies, the folder of results, the comparison of a
-    simulated run, and the time that the coordinator waits for an absent site. A fitted model among the parameters is
-    included by the SHA-256 of its files.
+    Excluded are labels of variables and settings that differ between readers: paths, policies, the folder of results,
+    the comparison of a simulated run, and the time that the coordinator waits for an absent site. A fitted model among
+    the parameters is included by the SHA-256 of its files.
 
     Examples
     --------
@@ -279,7 +285,7 @@ def study_terms(study: Study) -> dict[str, Any]:
     terms: dict[str, Any] = {
         "study": study.about.model_dump(exclude={"output", "description"}),
         "parameters": _digests(study.parameters),
-        "data": study.data.model_dump(),
+        "data": study.data.model_dump(exclude={"labels"}),
         "sites": sorted(study.sites),
         "privacy": study.privacy.model_dump(exclude={"pseudonym_key", "policy", "sites"}),
         "run": study.run.model_dump(exclude={"strict", "compare", "holdout", "patience_s"}),

@@ -57,6 +57,12 @@ def _of_one_type(levels: tuple[str | int, ...]) -> tuple[str | int, ...]:
     return levels
 
 
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("a text of one line")
+    return text
+
+
 def _two_or_more(modes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     if len(modes) < 2:
         raise ValueError("a table of at least two modes")
@@ -69,6 +75,7 @@ Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
 NameOrNames = Annotated[Names, BeforeValidator(_as_list)]
 Levels = Annotated[tuple[Name | int, ...], Field(strict=False, min_length=1), AfterValidator(_of_one_type)]
+Label = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(_one_line)]
 Modes = Annotated[dict[str, NameOrNames], AfterValidator(_two_or_more)]
 
 
@@ -147,6 +154,7 @@ class DataTable(Table):
     """``[data]``: format of the sites' files, and identification of the patient of a row.
 
     ``one_row_per_patient`` states that all rows of a site are of different patients, if no column identifies them.
+    ``labels`` are the names of variables in reports, with units in parentheses; they are not part of the terms.
     """
 
     id_column: str | None = None
@@ -157,6 +165,7 @@ class DataTable(Table):
     table: OutcomeTable | None = None
     identifiers: Names | None = None
     one_row_per_patient: bool = False
+    labels: dict[str, Label] = Field(default_factory=dict)
 
     @property
     def counted(self) -> Counted:

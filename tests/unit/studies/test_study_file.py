@@ -294,3 +294,20 @@ def test_documented_study_is_valid_and_all_keys_are_documented():
 )
 def test_a_study_counts_patients_where_it_says_whose_a_row_is(data, counted):
     assert DataTable.model_validate(data).counted == counted
+
+
+LABELLED = {
+    "study": {"name": "pilot", "method": "fed-cox"},
+    "data": {"survival": {"columns": ["age", "grade"], "categories": {"grade": ["I", "II"]}}},
+    "sites": {"lyon": {"file": "lyon.csv"}},
+}
+
+
+def test_labels_are_not_part_of_the_terms_and_name_variables_of_the_study():
+    labelled = {**LABELLED, "data": {**LABELLED["data"], "labels": {"grade": "Tumour grade", "time": "Follow-up"}}}
+    study = study_from_mapping(labelled)
+    assert digest_of(study) == digest_of(study_from_mapping(LABELLED))
+    assert study.labels.name("grade=II") == "Tumour grade: II"
+    assert study_from_mapping(tomllib.loads(study.to_toml())).labels == study.labels
+    with pytest.raises(ConfigurationError, match="garde"):
+        study_from_mapping({**LABELLED, "data": {**LABELLED["data"], "labels": {"garde": "Tumour grade"}}})
