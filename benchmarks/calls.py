@@ -243,6 +243,18 @@ def cox() -> Any:
         return mc.survival.FedCox().fit(federation)
 
 
+def logistic() -> Any:
+    """Return a logistic regression of the sites' records."""
+    with federate(classes(), secure=False) as federation:
+        return mc.regression.FedLogisticRegression().fit(federation)
+
+
+def linear() -> Any:
+    """Return a linear regression of the sites' records."""
+    with federate(numbers(), secure=False) as federation:
+        return mc.regression.FedLinearRegression().fit(federation)
+
+
 def fitted() -> list[Any]:
     """Return two survival models of the sites' patients, to be combined."""
     with federate(times(), secure=False) as federation:
@@ -310,6 +322,8 @@ COUNTED = {
     "kaplan-meier": Counted("5", times),
     "aalen-johansen": Counted("5", times),
     "log-rank": Counted("6", times, {"group": "x2"}),
+    "classifier-validation": Counted("3 + Newton steps of the calibration, at most 25", classes, {"model": logistic}),
+    "regressor-validation": Counted("5", numbers, {"model": linear}),
     "survival-evaluation": Counted("7, after the fit of the model", times, {"model": cox}),
 }
 

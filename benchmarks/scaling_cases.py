@@ -151,9 +151,20 @@ def unmasked(estimator: Any, sites: Mapping[str, Any]) -> Any:
         return estimator.fit(federation)
 
 
+def logistic(sites: Mapping[str, Any]) -> Any:
+    """Return a logistic regression of the sites."""
+    return unmasked(mc.regression.FedLogisticRegression(), sites)
+
+
+def linear(sites: Mapping[str, Any]) -> Any:
+    """Return a linear regression of the sites."""
+    return unmasked(mc.regression.FedLinearRegression(), sites)
+
+
 TREES = "10 trees of depth 3"
 CASES = {
     "aalen-johansen": Case(competing),
+    "classifier-validation": Case(classes, {"model": logistic}, "a fitted logistic regression"),
     "describe": Case(classes),
     "dpfact": Case(
         events,
@@ -187,5 +198,6 @@ CASES = {
     "kaplan-meier": Case(times),
     "log-rank": Case(times, {"group": "x2"}),
     "phenotype-outcome": Case(events, {"phenotypes": phenotypes, "test_size": 0.0}, "5 fitted phenotypes"),
+    "regressor-validation": Case(numbers, {"model": linear}, "a fitted linear regression"),
     "survival-evaluation": Case(times, {"model": cox}, "a fitted Cox model"),
 }

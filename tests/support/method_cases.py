@@ -89,6 +89,21 @@ def judged_cox() -> CoxModel:
     return CoxModel(times, np.array([0.8, -0.4, 0.27]), np.zeros(3), (times / 30) ** 1.3)
 
 
+def given_model(family: str) -> Any:
+    """Return a model that names one column of the sites."""
+    return mc.validation.model_from_mapping({"family": family, "intercept": 0.2, "coefficients": {"x1": 0.7}})
+
+
+def validated_sites(outcome: str = "class") -> dict[str, mc.data.TableData]:
+    """Return three sites with two classes, or a number."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(360, 2))
+    numbers = X[:, 0] + rng.normal(size=360)
+    y = numbers if outcome == "number" else (numbers > 0).astype(int)
+    data = mc.data.TableData(X, y, columns=["x1", "x2"], outcome=outcome)
+    return {f"site-{i}": data.take(np.arange(i, 360, 3)) for i in range(3)}
+
+
 def scores_of(fit: Any) -> dict[str, np.ndarray]:
     """Return the scores of an evaluation."""
     benefits = {f"net benefit by {time:g}": found for time, found in fit.net_benefit_.items()}
@@ -358,6 +373,18 @@ CASES = {
         lambda fit: {"test": np.array([fit.statistic_, fit.p_value_]), "score": fit.score_},
         policy=EXACT,
     ),
+    "classifier-validation": Case(
+        lambda: mc.validation.ClassifierValidation(given_model("binomial"), subgroups="x2", subgroup_limits=[0.0]),
+        validated_sites,
+        lambda fit: {"scores": fit.to_frame()["value"].to_numpy(), "line": np.array(fit.line())},
+        policy=EXACT,
+    ),
+    "regressor-validation": Case(
+        lambda: mc.validation.RegressorValidation(given_model("gaussian")),
+        lambda: validated_sites("number"),
+        lambda fit: {"scores": fit.to_frame()["value"].to_numpy(), "line": np.array(fit.line())},
+        policy=EXACT,
+    ),
     "survival-evaluation": Case(
         lambda: mc.survival.SurvivalEvaluation(
             judged_cox(), horizon=20.0, n_bins=2, n_times=2, at=[10.0], n_groups=2, thresholds=[0.4]
@@ -566,6 +593,8 @@ PREDICTS_NOTHING = CLUSTERS | {
     "aalen-johansen",
     "log-rank",
     "log-rank, by site",
+    "classifier-validation",
+    "regressor-validation",
     "survival-evaluation",
     "survival-evaluation, within sites",
 }

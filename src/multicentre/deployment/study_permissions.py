@@ -212,8 +212,7 @@ def permissions_of(study: Study) -> StudyPermissions:
         for part, names in steps_of_parts.items():
             steps[part] = steps.get(part, frozenset()) | frozenset(names)
         names = frozenset(steps_of_parts[estimator.site_part])
-        if given := list_models(analysis.parameters):
-            digests = frozenset(model.sha256 for model in given)
+        if digests := frozenset(model.sha256 for model in list_models(analysis.parameters)):
             models[estimator.site_part] = models.get(estimator.site_part, frozenset()) | digests
         fits.append(FitPermission(estimator.site_part, names, estimator.privacy_plan()))
     steps[PlanReview] = frozenset(PlanReview.steps())

@@ -28,7 +28,8 @@ from multicentre.privacy.policy import Policy
 from multicentre.studies.comparison import compare
 from multicentre.studies.comparison_result import Comparison
 from multicentre.studies.cross_validation import cross_validate_study, cross_validation_results, show_cross_validation
-from multicentre.studies.result_files import write_results
+from multicentre.studies.model_card import write_model_card
+from multicentre.studies.result_files import RESULTS, write_results
 from multicentre.studies.run_folder import RunFolder
 from multicentre.studies.run_metadata import ANALYSES, choose_headline
 from multicentre.studies.site_data import SiteData
@@ -141,13 +142,15 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
     figures = [*_alignment_table(analysis, setting), *_missing_table(estimator)]
     figures += _with_model(estimator.figures(data, labels), model)
     tables = write_results(folder.path / place, estimator, figures, analysis.study.labels)
+    if "model" in estimator.model_parameters:
+        write_model_card(folder.path / place / RESULTS, analysis.study, estimator)
     if analysis.study.validation is not None:
         result = cross_validate_study(analysis.study, federation)
         folder.write(f"{place}cross-validation.json", cross_validation_results(result))
         figures = [*figures, *show_cross_validation(result)]
     folder.write(f"{place}figures.json", [figure.to_dict() for figure in figures])
     comparison = None
-    if analysis.study.run.compare and not setting.is_remote:
+    if analysis.study.run.compare and not setting.is_remote and estimator.metrics:
         comparison = _compare_fits(analysis, setting)
         folder.write(f"{place}comparison.json", comparison.to_dict(estimator.metrics))
     return {

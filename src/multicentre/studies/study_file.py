@@ -27,6 +27,13 @@ from multicentre.studies.tables import (
     ValidationTable,
 )
 
+# Name of the validation of a given model in study files, and the method of each kind of outcome.
+VALIDATE = "validate"
+VALIDATORS = {
+    "survival": "survival-evaluation",
+    "class": "classifier-validation",
+    "number": "regressor-validation",
+}
 _REQUIREMENTS = {
     "bool_type": "true or false",
     "dict_type": "a table",
@@ -101,12 +108,37 @@ def study_from_mapping(content: Mapping[str, Any], *, folder: Path | None = None
         study = Study.model_validate(dict(content), context={"folder": folder or Path()})
     except ValidationError as error:
         raise _configuration_error(error, content) from None
-    base = folder or Path()
-    parameters = find_models(study.about.method, study.parameters, base)
-    analyses = tuple(_with_models(each, base) for each in study.analyses)
-    study = study.model_copy(update={"parameters": parameters, "analyses": analyses})
+    base, data = folder or Path(), study.data
+    about = study.about.model_copy(update={"method": _method_of(study.about.method, data)})
+    parameters = find_models(about.method, study.parameters, base)
+    named = (one.model_copy(update={"method": _method_of(one.method, data)}) for one in study.analyses)
+    analyses = tuple(_with_models(each, base) for each in named)
+    study = study.model_copy(update={"about": about, "parameters": parameters, "analyses": analyses})
     check_study(study)
     return study.with_exposure_first()
+
+
+def _method_of(method: str, data: DataTable) -> str:
+    """Return the registered method; "validate" is that of the study's kind of outcome.
+
+    Raises
+    ------
+    ConfigurationError
+        The study has no outcome, or outcomes of two kinds.
+    """
+    if method != VALIDATE:
+        return method
+    kinds = {"survival": data.survival is not None, "class": False, "number": False}
+    if data.table is not None:
+        kinds[data.table.kind] = True
+    methods = [VALIDATORS[kind] for kind, is_declared in kinds.items() if is_declared]
+    if len(methods) != 1:
+        raise ConfigurationError(
+            f'method "{VALIDATE}" must have one kind of outcome in the study; got {len(methods)}',
+            where="method",
+            hint=f"Name the method itself: {', '.join(VALIDATORS.values())}.",
+        )
+    return methods[0]
 
 
 def _with_models(analysis: AnalysisTable, folder: Path) -> AnalysisTable:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from multicentre.validation.classification.evaluation import evaluate_classifier
     from multicentre.validation.classification.results import ClassifierEvaluation
     from multicentre.validation.cross_validation import CVResult, cross_val_score, cross_validate
+    from multicentre.validation.external.classifier import ClassifierValidation
+    from multicentre.validation.external.model_files import model_from_mapping, read_model, write_model
+    from multicentre.validation.external.regressor import RegressorValidation
     from multicentre.validation.fold_check import FoldCheck, check_interfold
     from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut
     from multicentre.validation.folds.covariate import CovariateFoldKFold, FoldStratifiedKFold
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CVResult",
     "ClassifierEvaluation",
+    "ClassifierValidation",
     "CovariateFoldKFold",
     "FederatedGridSearchCV",
     "FederatedKFold",
@@ -32,6 +36,7 @@ __all__ = [
     "HashGroupKFold",
     "LeakageReport",
     "LeaveOneSiteOut",
+    "RegressorValidation",
     "RepeatedHashGroupKFold",
     "Suggestion",
     "check_interfold",
@@ -39,8 +44,11 @@ __all__ = [
     "cross_validate",
     "evaluate_classifier",
     "leakage_report",
+    "model_from_mapping",
+    "read_model",
     "score",
     "suggest_stratifier",
+    "write_model",
 ]
 
 _MODULES = {
@@ -56,6 +64,11 @@ _MODULES = {
     "cross_validate": "cross_validation",
     "ClassifierEvaluation": "classification.results",
     "evaluate_classifier": "classification.evaluation",
+    "ClassifierValidation": "external.classifier",
+    "RegressorValidation": "external.regressor",
+    "model_from_mapping": "external.model_files",
+    "read_model": "external.model_files",
+    "write_model": "external.model_files",
     "score": "scoring.scores",
     "FederatedGridSearchCV": "tuning",
     "leakage_report": "leakage",

@@ -124,14 +124,14 @@ class Named(SurvivalModel):
 
     def select(self, X: Floats, columns: Sequence[str], levels: Sequence[str]) -> Floats:
         """Return the columns of the inner model by their names, shape (n, len(names))."""
-        found = {name: read_level(X, columns, levels, name) for name in self.names}
-        if absent := [name for name, values in found.items() if values is None]:
+        selected = {name: read_level(X, columns, levels, name) for name in self.names}
+        if absent := [name for name, values in selected.items() if values is None]:
             raise SchemaMismatch(
                 f"patients must have the {len(self.names)} columns of the model; they lack {', '.join(absent[:8])}",
                 where="columns",
                 hint=f"The columns of the patients are {', '.join(list(columns)[:20])}.",
             )
-        return np.column_stack([values for values in found.values() if values is not None])
+        return np.column_stack([values for values in selected.values() if values is not None])
 
     def survival(self, X: Floats) -> Floats:
         """Return survival curves on the grid, shape (n, K), for the selected columns."""

@@ -115,8 +115,8 @@ def evaluate_classifier(
             hint="Use score(model, federation) for other models, SurvivalEvaluation for survival models.",
         )
     _check_numbers(n_groups, min_records, confidence_level)
-    points = _checked_thresholds(thresholds)
-    edges = np.union1d(points, _checked_thresholds([threshold]))
+    points = checked_thresholds(thresholds)
+    edges = np.union1d(points, checked_thresholds([threshold]))
     request = Subgroups(subgroups or "", np.asarray(subgroup_limits, dtype=np.float64))
     message = evaluator.message(model)
     classes = tuple(getattr(message, "classes", ())) or ("0", "1")
@@ -178,7 +178,8 @@ def protect_last_site(
     return visible, withheld
 
 
-def _checked_thresholds(thresholds: ArrayLike | None) -> Floats:
+def checked_thresholds(thresholds: ArrayLike | None) -> Floats:
+    """Return thresholds in order, shape (t,); 0.01, 0.02, ..., 0.99 by default."""
     values = np.arange(1, 100) / 100 if thresholds is None else np.unique(np.asarray(thresholds, dtype=np.float64))
     if not 0 < len(values) <= MOST_THRESHOLDS or not (np.isfinite(values) & (values > 0) & (values < 1)).all():
         raise ConfigurationError(

@@ -289,10 +289,10 @@ class ClassifierEvaluation:
         return scores
 
     def _edge(self, threshold: float) -> int:
-        wanted = log_odds(np.array([threshold]))[0]
-        place = int(np.searchsorted(self.collected.edges, wanted))
         edges = self.collected.edges
-        if place >= len(edges) or edges[place] != wanted:
+        distances = np.abs(edges - log_odds(np.array([threshold]))[0])
+        place = int(distances.argmin()) if len(edges) else 0
+        if not len(edges) or distances[place] > 1e-9:  # log odds of a probability are right to about 1e-15
             raise ConfigurationError(
                 f"threshold must be one of those of the evaluation; got {threshold:g}",
                 where="threshold",

@@ -21,7 +21,7 @@ from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
 from multicentre.errors import SchemaMismatch
 from multicentre.validation.scoring.classes import curves
-from multicentre.validation.scoring.classes.maths import even_edges, log_odds
+from multicentre.validation.scoring.classes.maths import even_edges, log_odds, wide_edges
 from multicentre.validation.scoring.classes.profiles import (
     MOST_LINES,
     ClassEvaluationPart,
@@ -71,9 +71,29 @@ class Collected:
 
 
 def collect(
-    opened: Session, part: type[ClassEvaluationPart], subgroups: Subgroups, thresholds: Floats, fewest: float
+    opened: Session,
+    part: type[ClassEvaluationPart],
+    subgroups: Subgroups,
+    thresholds: Floats,
+    fewest: float,
+    *,
+    fewest_in_bin: float = 0.0,
 ) -> Collected:
-    """Request all sums of an evaluation."""
+    """Request all sums of an evaluation.
+
+    Parameters
+    ----------
+    opened : Session
+        The model has been sent.
+    part : type
+    subgroups : Subgroups
+    thresholds : array of shape (t,)
+        Probabilities that are edges of bins.
+    fewest : float
+        Records of a class below which a subgroup is withheld.
+    fewest_in_bin : float, default 0
+        Records of all sites in every bin; thresholds then move to the next border of the coarse bins, or are left out.
+    """
     names: tuple[str, ...] = ()
     visible = np.zeros(0, dtype=np.int64)
     if subgroups.column:
@@ -82,7 +102,9 @@ def collect(
         visible = curves.join_small(counts, fewest)[0]
         visible = visible[visible < len(names)]  # the last row is of records without a subgroup
     located = total(opened, part.locate_scores, Nothing())
-    edges = np.union1d(even_edges(located.counts.astype(np.float64))[0], log_odds(thresholds))
+    coarse, wanted = located.counts.astype(np.float64), log_odds(thresholds)
+    wide = bool(fewest_in_bin)
+    edges = wide_edges(coarse[0], wanted, fewest_in_bin) if wide else np.union1d(even_edges(coarse)[0], wanted)
     profile = total(opened, part.count_profile, ProfileRequest(subgroups.column, subgroups.cuts, visible, edges))
     lines, errors = _fit_lines(opened, part, subgroups, visible, float(profile.counts[0].sum()))
     return Collected(

@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from multicentre.boosting.trees import Ensemble
+from multicentre.boosting.trees import Ensemble, to_booster
 from multicentre.boosting.xgboost_files import read_booster
 from multicentre.core.messages import Message, digest_of_model
+from multicentre.core.storage import write_atomically
 from multicentre.core.wire import decode, encode
 from multicentre.errors import ConfigurationError, MulticentreError
 from multicentre.estimator.base import FederatedEstimator
@@ -192,6 +193,40 @@ def model_from_mapping(content: Mapping[str, Any]) -> GivenModel:
     return table.to_model()
 
 
+def write_model(model: GivenModel, path: str | Path) -> None:
+    """Write a regression as a table of coefficients, or boosted trees in the JSON of xgboost.
+
+    Parameters
+    ----------
+    model : model
+        Model of :func:`read_model`, or a recalibrated one.
+    path : path
+        File ``.json``; :func:`read_model` reads it again.
+
+    Raises
+    ------
+    ConfigurationError
+        The model has no such form: it has an offset, indicators of missing values, or a formula.
+    MissingExtra
+        Boosted trees need xgboost.
+    """
+    if isinstance(model, BoostedTrees):
+        to_booster(model).save_model(Path(path))
+        return
+    if type(model) is not ScoredLinearModel or model.offset or model.marked or model.family == "negative_binomial":
+        raise ConfigurationError(
+            f"the model must be a plain regression or boosted trees; got {type(model).__name__}", where="write_model"
+        )
+    content: dict[str, Any] = {
+        "family": model.family,
+        "link": model.link,
+        "intercept": model.intercept,
+        "coefficients": dict(zip(model.covariates, model.coefficients.tolist(), strict=True)),
+    }
+    content |= {"classes": list(model.classes)} if model.classes else {}
+    write_atomically(Path(path), json.dumps(content, indent=2, ensure_ascii=False).encode())
+
+
 def digest_of(model: object) -> str:
     """Return the SHA-256 of a model as sites receive it: its kind and its arrays.
 
@@ -262,3 +297,33 @@ def unpack_model(kind: str, packed: bytes) -> GivenModel:
         )
     model: ScoredLinearModel | BoostedTrees = decode(TableClassPart.kinds[kind], packed)
     return model.check()
+
+
+def describe_model(model: object) -> list[tuple[str, str]]:
+    """Return what a reader must know of a model: its kind, and its coefficients or trees, as names and texts.
+
+    Examples
+    --------
+    >>> describe_model(model_from_mapping({"family": "gaussian", "intercept": 1.0, "coefficients": {"age": 0.5}}))
+    [('kind', 'gaussian regression, link identity'), ('intercept', '1'), ('age', '0.5')]
+    """
+    if isinstance(model, SurvivalEstimator | SurvivalModel):
+        inner = model_of(model)
+        named = inner if isinstance(inner, Named) else None
+        inner = named.inner if named is not None else inner
+        lines = [("kind", f"{type(inner).__name__}, {len(inner.times)} times up to {inner.times[-1]:g}")]
+        if isinstance(inner, CoxModel):
+            names = named.names if named is not None else getattr(model, "feature_names_in_", None)
+            names = names or [f"column {place + 1}" for place in range(len(inner.coefficients))]
+            lines += [(name, f"{value:g}") for name, value in zip(names, inner.coefficients.tolist(), strict=True)]
+        return lines
+    table: Message = table_model(model)
+    if isinstance(table, BoostedTrees):
+        return [("kind", f"{len(table.roots)} boosted trees, {table.objective}"), ("columns", ", ".join(table.columns))]
+    if not isinstance(table, ScoredLinearModel):
+        return [("kind", type(table).__name__)]
+    lines = [("kind", f"{table.family} regression, link {table.link}"), ("intercept", f"{table.intercept:g}")]
+    return [
+        *lines,
+        *((name, f"{one:g}") for name, one in zip(table.covariates, table.coefficients.tolist(), strict=True)),
+    ]

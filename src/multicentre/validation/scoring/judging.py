@@ -337,7 +337,7 @@ def judge(
         for attempt in federation.attempts(part, request_digest("judge", judged)):
             with attempt as opened:
                 result: T
-                sites, result = opened.together([partial(_hand_out, opened, part, judged), partial(work, opened)])
+                sites, result = opened.together([partial(send_model, opened, part, judged), partial(work, opened)])
                 is_complete = opened.sites == sites
         if is_complete:
             return result
@@ -348,8 +348,8 @@ def judge(
     )
 
 
-def _hand_out(opened: Session, part: type[JudgingPart], judged: Judged) -> tuple[str, ...]:
-    """Send the model and return the sites that received it."""
+def send_model(opened: Session, part: type[JudgingPart], judged: Judged) -> tuple[str, ...]:
+    """Send the model, and return the sites that received it."""
 
     def request() -> Nothing:
         opened.ask(part.judge, judged)

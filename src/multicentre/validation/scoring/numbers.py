@@ -222,26 +222,27 @@ class NumberScores:
         return judge(federation, self.part, message, type(message).__name__, score)
 
     def _score(self, opened: Session, message: Message, names: Sequence[str], *, by_site: bool) -> Scores:
-        facts, (values, n) = opened.together(
-            [partial(count_left_out, opened, self.part, message), partial(self._values, opened)]
+        facts, (values, _, n) = opened.together(
+            [partial(count_left_out, opened, self.part, message), partial(collect_errors, opened, self.part)]
         )
         site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
         ordered = {name: float(values[name]) for name in names}
         return Scores(ordered, float(n), site_scores.scores, facts, site_scores.refused, opened.absent)
 
-    def _values(self, opened: Session) -> tuple[dict[str, float], float]:
-        """Return all scores, and the number of records."""
-        order = total(opened, self.part.find_magnitude, Nothing())
-        exponent = round(order.exponent / order.sites) if order.sites else 0
-        sums = total(opened, self.part.sum_numbers, InUnits(exponent))
-        n, centre = sums.n_records, unfixed(sums.total) / sums.n_records
-        errors = total(opened, self.part.sum_errors, About(exponent, centre))
-        unit = 2.0**exponent
-        squared, spread = (unfixed(each) / n * unit**2 for each in (errors.squared, errors.spread))
-        values = {
-            "r2": 1 - squared / spread if spread else float("nan"),
-            "neg_mean_squared_error": -squared,
-            "neg_root_mean_squared_error": -float(np.sqrt(squared)),
-            "neg_mean_absolute_error": -unfixed(errors.absolute) / n * unit,
-        }
-        return values, float(n)
+
+def collect_errors(opened: Session, part: type[NumberPart]) -> tuple[dict[str, float], About, int]:
+    """Return all scores, the unit with the mean of the true numbers, and the number of records."""
+    order = total(opened, part.find_magnitude, Nothing())
+    exponent = round(order.exponent / order.sites) if order.sites else 0
+    sums = total(opened, part.sum_numbers, InUnits(exponent))
+    n, about = sums.n_records, About(exponent, unfixed(sums.total) / sums.n_records)
+    errors = total(opened, part.sum_errors, about)
+    unit = 2.0**exponent
+    squared, spread = (unfixed(each) / n * unit**2 for each in (errors.squared, errors.spread))
+    values = {
+        "r2": 1 - squared / spread if spread else float("nan"),
+        "neg_mean_squared_error": -squared,
+        "neg_root_mean_squared_error": -float(np.sqrt(squared)),
+        "neg_mean_absolute_error": -unfixed(errors.absolute) / n * unit,
+    }
+    return values, about, n

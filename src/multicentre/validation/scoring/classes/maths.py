@@ -57,6 +57,50 @@ def even_edges(counts: Floats) -> Floats:
     return np.array(rows)
 
 
+def wide_edges(counts: Floats, wanted: Floats, fewest: float) -> Floats:
+    """Return log odds between bins with at least `fewest` records each, among the borders of the coarse bins.
+
+    Borders next to the wanted log odds are retained as far as possible. Between them, further borders divide the
+    records into at most 1024 bins of about equal counts.
+
+    Parameters
+    ----------
+    counts : array of shape (1024,)
+        Records by coarse bin.
+    wanted : array of shape (t,)
+        Log odds at which a border is wanted, such as thresholds.
+    fewest : float
+
+    Examples
+    --------
+    >>> counts = np.zeros(1024)
+    >>> counts[500:540] = 5.0
+    >>> edges = wide_edges(counts, np.array([0.01, 3.0]), 20.0)
+    >>> len(edges), bool(0.0 in edges)
+    (9, True)
+    """
+    borders, below = coarse_edges(), np.cumsum(counts)[:-1]
+    retained = np.unique(np.abs(borders[:, None] - np.atleast_1d(wanted)).argmin(axis=0))
+    while len(retained):
+        sizes = np.diff(np.concatenate([[0.0], below[retained], [counts.sum()]]))
+        smallest = int(sizes.argmin())
+        if sizes[smallest] >= fewest:
+            break
+        # The smallest bin joins the smaller one of its neighbours.
+        joins_below = smallest > 0 and (smallest == len(retained) or sizes[smallest - 1] <= sizes[smallest + 1])
+        retained = np.delete(retained, smallest - 1 if joins_below else smallest)
+    chosen: list[int] = []
+    size = max(fewest, float(counts.sum()) / N_BINS)
+    ends = np.concatenate([below[retained], [counts.sum()]])
+    last, end = 0.0, 0
+    for place, reached in enumerate(below):
+        if place in retained:
+            chosen, last, end = [*chosen, place], reached, end + 1
+        elif reached - last >= size and ends[end] - reached >= size:
+            chosen, last = [*chosen, place], reached
+    return borders[np.asarray(chosen, dtype=np.int64)]
+
+
 def area_under_curve(counts: Floats) -> tuple[float, float]:
     """Return the area under the curve, with ties within a bin counted half, and its largest error.
 

@@ -121,7 +121,7 @@ class ClassPart(JudgingPart):
     @step(releases=Confusion, when="at the end", summed=True)
     def count_confusion(self, request: Nothing) -> Confusion:
         """Count records by true and predicted class."""
-        return Confusion(self.confusion, patients=self.behind(self.confusion))
+        return Confusion(self.confusion, patients=min(self.behind(self.confusion), self.n_differing))
 
     @step(releases=Located, when="at the end", summed=True)
     def locate_scores(self, request: Nothing) -> Located:
@@ -129,7 +129,7 @@ class ClassPart(JudgingPart):
         edges = maths.coarse_edges()
         rows = [np.bincount(np.searchsorted(edges, column), minlength=len(edges) + 1) for column in self.scores.T]
         counts = np.array(rows)
-        return Located(counts, patients=self.behind(counts))
+        return Located(counts, patients=min(self.behind(counts), self.n_differing))
 
     @step(releases=Ranked, when="at the end", summed=True)
     def count_scores(self, request: Edges) -> Ranked:
@@ -137,7 +137,7 @@ class ClassPart(JudgingPart):
         self.answer_once("count_scores", request)
         self._check_edges(request.edges)
         counts = np.array([self._ranked(row, edges) for row, edges in enumerate(request.edges)])
-        return Ranked(counts, patients=self.behind(counts))
+        return Ranked(counts, patients=min(self.behind(counts), self.n_differing))
 
     def site_score(self, name: str) -> tuple[float, int]:
         """Return a score of the site's records and the number of patients that it is based on."""
