@@ -138,7 +138,7 @@ class FedXGBClassifier(FedXGB):
     metrics: ClassVar[Mapping[str, Metric]] = {
         "accuracy": Metric("accuracy", "higher", "", "share of records with the correct class"),
         "log_loss": Metric(
-            "log loss", "lower", "nats", "mean negative log of the predicted probability of the correct class"
+            "log loss", "lower", "", "mean negative log of the predicted probability of the correct class"
         ),
         "auc": Metric("AUC", "higher", "", "probability that a record of a class is ranked above one of another class"),
     }

@@ -385,7 +385,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         self, session: Session, described: messages.Described, features: tuple[str, ...], gaps: MissingValues
     ) -> messages.Start:
         """Return the start of the fit: objective, units, first margin and cuts."""
-        n_records = gaps.n_records - (gaps.n_incomplete if self.missing == "complete" else 0)
+        n_records = gaps.n_records - ((gaps.n_incomplete or 0) if self.missing == "complete" else 0)
         settings = self._start(session, described, n_records)
         columns = (*features, *gaps.indicators)
         by_column = None if self.cuts is None else [*self.cuts, *([_IS_MISSING] for _ in gaps.indicators)]

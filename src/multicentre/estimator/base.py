@@ -347,7 +347,7 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
         if lost := getattr(self, "lost_", None):
             description["lost"] = dict(lost)
         if isinstance(self, HandlesMissing):
-            description["missing"] = self.missing_values_.to_dict()
+            description["missing"] = self.missing_values_.to_dict(self.least_published)
         values = {name: np.asarray(value) for name, value in arrays.items()}
         check_finite(values, self.may_be_missing, type(self).__name__)
         write_model(Path(folder), description, values, version("multicentre"))

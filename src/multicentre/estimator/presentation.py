@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from multicentre.core.published_counts import LEAST_PUBLISHED
 from multicentre.estimator.figures import Bars, Figure
 from multicentre.estimator.model_in_force import HasModelInForce
 
@@ -30,6 +31,8 @@ class Presented(HasModelInForce):
 
     exposure: str | None = None
     """Variable whose effect answers the study's question; the first one by default."""
+    least_published: int = LEAST_PUBLISHED
+    """Smallest count that results state; see :mod:`multicentre.core.published_counts`."""
 
     def first_effect(self, names: Sequence[str]) -> int:
         """Return the place of the first column of the exposure; 0 without an exposure, or if no column is of it."""

@@ -183,7 +183,7 @@ class FedLogisticRegression(FedGLM):
 
     parameter_ranges: ClassVar[ParameterRanges] = {"offset": FedGLM.parameter_ranges["offset"], **_SHARED_RANGES}
     metrics: ClassVar[Mapping[str, Metric]] = {
-        "log_loss": Metric("log loss", "lower", "nats", "mean negative log-likelihood per patient"),
+        "log_loss": Metric("log loss", "lower", "", "mean negative log-likelihood per patient"),
         "auc": Metric("AUC", "higher", "", "share of pairs of both classes with probabilities in the right order"),
     }
 

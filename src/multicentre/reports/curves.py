@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.published_counts import LEAST_PUBLISHED
 from multicentre.estimator.figures import Band, Curves, Forest
 from multicentre.reports.formats import format_column
 from multicentre.reports.svg import COLOURS, STROKES, WIDTH, blank_figure, label, legend_above, plain_svg, room
@@ -16,7 +17,7 @@ from multicentre.reports.svg import COLOURS, STROKES, WIDTH, blank_figure, label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TOO_FEW = "few"
+TOO_FEW = f"<{LEAST_PUBLISHED}"
 REFERENCE = " (reference)"
 """End of the name of a row that stands for a reference level."""
 

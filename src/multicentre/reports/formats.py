@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from multicentre.core.published_counts import count_text, published
+
 NOTHING = "–"
 _THIN = "\u202f"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-NOT_REPORTED = "not reported"
 
 
 def format_number(value: float | None) -> str:
@@ -47,14 +47,9 @@ def format_count(count: int | None, min_patients: int) -> str:
 
     >>> [format_count(n, 10) for n in (None, 4, 0, 1200)]
     ['<10', '<10', '0', '1\u202f200']
-    >>> format_count(None, 0)
-    'not reported'
     """
-    if count is None and not min_patients:
-        return NOT_REPORTED
-    if count is None or 0 < count < min_patients:
-        return f"<{min_patients}"
-    return format_number(count)
+    shown = published(count, min_patients)
+    return count_text(None, min_patients) if shown is None else format_number(shown)
 
 
 def format_total(counts: Sequence[int | None], min_patients: int) -> str:
@@ -62,12 +57,8 @@ def format_total(counts: Sequence[int | None], min_patients: int) -> str:
 
     >>> format_total([40, None, 30], 10)
     '≥70'
-    >>> format_total([None, None], 0)
-    'not reported'
     """
-    if not min_patients and all(count is None for count in counts):
-        return NOT_REPORTED
-    exact_counts = [count for count in counts if count is not None and not 0 < count < min_patients]
+    exact_counts = [count for count in (published(count, min_patients) for count in counts) if count is not None]
     total = format_number(sum(exact_counts))
     return total if len(exact_counts) == len(counts) else f"≥{total}"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from multicentre.core.published_counts import LEAST_PUBLISHED
 from multicentre.estimator.figures import Table
 from multicentre.reports.formats import NOTHING, format_bytes, format_column, format_count, format_number, format_total
 from multicentre.reports.run_contents import Comparison, Disclosure, Metric, Released, RunMetadata, Site
@@ -89,7 +90,7 @@ class PageTable:
 
 def site_table(run: RunMetadata) -> PageTable:
     """Return the patients of every site and part of its data, small counts as a bound."""
-    least = run.min_patients if run.simulated else 0
+    least = max(run.min_patients, LEAST_PUBLISHED)
     parts = list(dict.fromkeys(part for site in run.sites for part in site.parts))
     counts = [[site.patients, *(_part_count(site, part, least) for part in parts)] for site in run.sites]
     columns = ["Site", run.counted.capitalize(), *(f"with {part}" for part in parts)]

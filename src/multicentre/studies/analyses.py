@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from multicentre.core.consortium import Consortium
+from multicentre.core.published_counts import count_text, published
 from multicentre.core.rounds import Listener
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.errors import (
@@ -200,15 +201,15 @@ def _with_model(figures: Sequence[Figure], model: str) -> list[Figure]:
     ]
 
 
-def _sizes(estimator: FederatedEstimator) -> dict[str, int]:
+def _sizes(estimator: FederatedEstimator) -> dict[str, int | None]:
     """Return the patients and events of a fit: totals over all sites, which the sites released to the fit."""
-    sizes = {}
+    sizes: dict[str, int | None] = {}
     agreed = getattr(estimator, "agreed_", None)
     for key in ("n_patients", "n_events"):
         value = getattr(estimator, f"{key}_", getattr(agreed, key, None))
         value = sum(value.values()) if isinstance(value, Mapping) else value
         if isinstance(value, int | float | np.number) and np.isfinite(value):
-            sizes[key] = round(float(value))
+            sizes[key] = published(float(value), estimator.least_published)
     return sizes
 
 
@@ -225,9 +226,13 @@ def _save_model(estimator: FederatedEstimator, folder: Path) -> None:
 
 def _missing_table(estimator: FederatedEstimator) -> list[Figure]:
     """Return a table of the missing values of a fit, if there are any."""
-    if not isinstance(estimator, HandlesMissing) or not estimator.missing_values_.n_incomplete:
+    if not isinstance(estimator, HandlesMissing) or estimator.missing_values_.n_incomplete == 0:
         return []
-    rows: list[list[str | float | None]] = estimator.missing_.to_numpy(object).tolist()
+    least = estimator.least_published
+    rows: list[list[str | float | None]] = [
+        [name, count_text(None, least) if np.isnan(missing) else missing, None if np.isnan(share) else share]
+        for name, missing, share in estimator.missing_.to_numpy(object).tolist()
+    ]
     return [Table("Missing values", estimator.missing_line_, "data", ["column", "missing", "share"], rows)]
 
 

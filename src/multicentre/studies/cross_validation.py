@@ -9,6 +9,7 @@ import numpy as np
 
 from multicentre.core.calls import Protection
 from multicentre.core.consortium import Consortium
+from multicentre.core.published_counts import published
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Figure, Table
@@ -153,10 +154,10 @@ def cross_validation_results(result: CVResult) -> dict[str, Any]:
     return {
         "strategy": result["plans"][0].strategy,
         "duplicate_safe": result["plans"][0].duplicate_safe,
-        "folds": [plan.counts.tolist() for plan in result["plans"]],
-        "records_in_no_fold": [plan.n_excluded for plan in result["plans"]],
-        "records_left_out": [plan.n_left_out for plan in result["plans"]],
-        "records": np.asarray(result["n_test"]).tolist(),
+        "folds": [[published(n) for n in plan.counts.tolist()] for plan in result["plans"]],
+        "records_in_no_fold": [published(plan.n_excluded) for plan in result["plans"]],
+        "records_left_out": [published(plan.n_left_out) for plan in result["plans"]],
+        "records": [published(n) for n in np.asarray(result["n_test"]).tolist()],
         "scores": folds,
         "sites": list(result["sites"]),
         "site_scores": sites,

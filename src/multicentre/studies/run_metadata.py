@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from multicentre.core.consortium import Consortium
+from multicentre.core.published_counts import published
 from multicentre.data.kinds import PatientData
 from multicentre.estimator.base import Metric
 from multicentre.privacy.patient_counts import People, people_of
@@ -38,10 +39,11 @@ def initial_metadata(study: Study, sites: Mapping[str, PatientData], policies: M
     ConfigurationError
         The study states that there is one row per patient, and an identifier repeats at a site.
     """
-    least = max(policy.min_patients for policy in policies.values())
+    least = max(study.least_published, *(policy.min_patients for policy in policies.values()))
     one_row = study.data.one_row_per_patient
     people = {name: people_of(data, name, one_row_per_patient=one_row) for name, data in sites.items()}
-    counts = [_counts(name, data, people[name], policies[name].min_patients) for name, data in sites.items()]
+    smallest = {name: max(policy.min_patients, study.least_published) for name, policy in policies.items()}
+    counts = [_counts(name, data, people[name], smallest[name]) for name, data in sites.items()]
     return _metadata(study, IN_PROCESS, counts, least)
 
 
@@ -103,13 +105,13 @@ def _counts(name: str, data: PatientData, people: People, least: int) -> dict[st
     n_records = len(data)
 
     def unless_small(count: int) -> int | None:
-        return None if 0 < count < least or 0 < n_records - count < least else count
+        return None if published(n_records - count, least) is None else published(count, least)
 
     n_patients = people.among().fewest(n_records)
     parts = {part: unless_small(count) for part, count in data.parts.items()}
     return {
         "name": name,
-        "patients": None if 0 < n_patients < least else n_patients,
+        "patients": published(n_patients, least),
         "records": unless_small(n_records),
         "parts": parts,
     }

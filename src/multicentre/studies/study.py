@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
+from multicentre.core.published_counts import LEAST_PUBLISHED
 from multicentre.errors import ConfigurationError, MissingExtra, MulticentreError
 from multicentre.estimator.labels import Labels
 from multicentre.estimator.registry import METHODS
@@ -102,6 +103,12 @@ class Study(Table):
                 columns = sorted(table.columns, key=lambda name: name != self.about.exposure)
                 changes[kind] = table.model_copy(update={"columns": tuple(columns)})
         return self.model_copy(update={"data": self.data.model_copy(update=changes)})
+
+    @property
+    def least_published(self) -> int:
+        """Smallest count that results state: the largest ``min_cell`` of its tables of patients, 5 by default."""
+        stated = [part.parameters["min_cell"] for part in self.split().values() if "min_cell" in part.parameters]
+        return max(stated, default=LEAST_PUBLISHED)
 
     @property
     def is_vertical(self) -> bool:
@@ -229,7 +236,7 @@ def make_estimator(study: Study) -> FederatedEstimator:
     parameters = replace_models(study.parameters, ModelParameter.load)
     try:
         estimator = kind(**{**usual, **parameters})
-        estimator.exposure = study.about.exposure
+        estimator.exposure, estimator.least_published = study.about.exposure, study.least_published
         return estimator
     except TypeError as error:
         raise ConfigurationError(
@@ -246,6 +253,7 @@ def make_estimators(study: Study) -> dict[str, FederatedEstimator]:
     for name, part in study.split().items():
         try:
             estimators[name] = make_estimator(part)
+            estimators[name].least_published = study.least_published
         except MulticentreError as error:
             raise (error.at(f"analysis {name}") if name else error) from None
     return estimators

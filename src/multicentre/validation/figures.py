@@ -163,7 +163,7 @@ def show_suggestion(suggestion: Suggestion) -> list[Figure]:
             f"the ratio of the pilot's {suggestion.score}, folds cut by the covariate over random folds. The ratio is "
             "near 1 for a covariate with little information."
         )
-        figures.append(Points("Pilots", caption, "comparison", "mutual information (nats)", "ratio of scores", clouds))
+        figures.append(Points("Pilots", caption, "comparison", "mutual information", "ratio of scores", clouds))
     return [*figures, _covariates(suggestion)]
 
 

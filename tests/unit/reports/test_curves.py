@@ -46,7 +46,7 @@ def test_odd_curves_give_valid_figures_and_words(figure):
 
 def test_numbers_at_risk_stand_below_and_few_are_not_told():
     words = texts(draw(shown(at_risk={"arm 0": [120.0, 33.0], "_b": [90.0, None]})))
-    assert {"at risk", "arm 0", "120", "33", "90", "few"} <= set(words)
+    assert {"at risk", "arm 0", "120", "33", "90", "<5"} <= set(words)
 
 
 @pytest.mark.slow

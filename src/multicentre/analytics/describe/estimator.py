@@ -46,6 +46,7 @@ from multicentre.analytics.describe.messages import (
     Standard,
     Units,
 )
+from multicentre.analytics.describe.published import Published
 from multicentre.analytics.describe.results import DescribeResults
 from multicentre.analytics.describe.site import OUTCOME, DescribeSite
 from multicentre.analytics.describe.units import MORE_DIGITS, agree_exponents, need_finer, recentre
@@ -57,7 +58,7 @@ from multicentre.data.schema import agree_tables
 from multicentre.errors import ConfigurationError, nearest_name
 from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
-from multicentre.estimator.saved import PLAIN, SavedAttributes, saved_message
+from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
 from multicentre.statistics.quantiles import find_quantiles
 
 Floats = NDArray[np.float64]
@@ -153,9 +154,7 @@ class Describe(DescribeResults):
     }
     saved_attributes: ClassVar[SavedAttributes] = {
         "groups_": saved_message(Groups),
-        "counts_": saved_message(Counts),
-        "squares_": saved_message(Squares),
-        "histograms_": saved_message(Histograms),
+        "published_": Saved(Published.to_dict, Published.from_dict),
         "off_steps_": PLAIN,
         "quartiles_": PLAIN,
         "quartiles_exact_": PLAIN,
@@ -192,6 +191,7 @@ class Describe(DescribeResults):
 
     def _fit(self, session: Session) -> None:
         described = session.once("described", Described, lambda: _agreed(session.ask(DescribeSite.describe, Nothing())))
+        self._published = None
         self.groups_ = groups = self._plan(described)
         self.counts_, self.squares_ = self._sum_numbers(session, groups)
         self.off_steps_ = self._find_steps(session)

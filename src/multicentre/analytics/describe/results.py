@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.analytics.describe.formats import Layout
 from multicentre.analytics.describe.histograms import Histograms, histogram_frame
 from multicentre.analytics.describe.messages import Counts, Groups, SiteSummary, Squares
+from multicentre.analytics.describe.published import Published
 from multicentre.analytics.describe.quality import find_problems
 from multicentre.analytics.describe.site import DescribeSite
 from multicentre.analytics.describe.site_table import SiteTable
-from multicentre.analytics.describe.suppression import with_totals
 from multicentre.analytics.describe.table_one import OVERALL, Row, TableOne
 from multicentre.core.printable import harmless
 from multicentre.core.session import Answers
@@ -25,6 +25,7 @@ from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Bars, Figure, Table
 from multicentre.estimator.parameters import OneOf, check_parameters
 from multicentre.estimator.presentation import number_column
+from multicentre.estimator.saved import Arrays
 from multicentre.estimator.site_estimates import SiteEstimates
 
 if TYPE_CHECKING:
@@ -46,9 +47,12 @@ class DescribeResults(FederatedEstimator):
     group_names_ : tuple of str
         Names of the groups; empty without groups.
     counts_ : Counts
-        Counts and sums of every group, the last without a group. Not for publication: small cells are included.
+        Counts and sums of every group, the last without a group. Not for publication: small cells are included, so
+        that a saved model has none, as of `squares_` and `histograms_`.
     n_patients_ : int
         Patients of all sites.
+    published_ : Published
+        Printed table as plain values, without small counts; what a saved model holds.
     squares_ : Squares
         Sums of squared differences from the means.
     quartiles_ : array of shape (G + 1, d, 3)
@@ -76,6 +80,7 @@ class DescribeResults(FederatedEstimator):
     histograms_: Histograms
     correlations_: Floats
     rank_correlations_: Floats
+    _published: Published | None = None  # of a loaded table, which has no counts
     by: str | None
     min_cell: int
     quartiles: bool
@@ -89,8 +94,27 @@ class DescribeResults(FederatedEstimator):
     @property
     def n_patients_(self) -> int:
         """Patients of all sites."""
-        check_is_fitted(self, "counts_")
-        return int(self.counts_.n_patients.sum())
+        check_is_fitted(self, "quartiles_")
+        return self.published_.n_patients
+
+    @property
+    def published_(self) -> Published:
+        """Printed table as plain values, without small counts."""
+        if self._published is not None:
+            return self._published
+        table = self._table()
+        if vars(table).get("published") is None:
+            vars(table)["published"] = Published.of(table)
+        published: Published = vars(table)["published"]
+        return published
+
+    @published_.setter
+    def published_(self, published: Published) -> None:
+        self._published = published
+
+    @property
+    def _has_histograms(self) -> bool:
+        return bool(self.published_.histograms)
 
     def numbers(self) -> pd.DataFrame:
         """Return a row per numeric variable and group: patients, missing, mean, standard deviation, quartiles.
@@ -99,23 +123,9 @@ class DescribeResults(FederatedEstimator):
         """
         import pandas as pd
 
-        table = self._table()
-        moments, rows = table.moments, []
-        for place, group in enumerate([OVERALL, *self.group_names_]):
-            for column, name in enumerate(self.groups_.numbers):
-                values, suppressed = table.number_table(column)
-                inner = table.columns_of(with_totals(table.inner(values)))[:, place]
-                is_hidden = table.columns_of(suppressed.flags)[[-2, -1], place].any()
-                n, missing = float(inner[-1]), float(inner[-2])
-                counts = [np.nan, np.nan] if is_hidden else [n - missing, missing]
-                is_visible = table.shows_moments(column)[place]
-                figures = (
-                    [moments.mean[place, column], moments.deviation[place, column]] if is_visible else [np.nan] * 2
-                )
-                quarters = self.quartiles_[place, column] if table.has_many(column)[place] else np.full(3, np.nan)
-                rows.append([name, group, *counts, *figures, *quarters])
         names = ["variable", "group", "present", MISSING, "mean", "sd", "q1", "median", "q3"]
-        return pd.DataFrame(rows, columns=names)
+        frame = pd.DataFrame(self.published_.numbers, columns=names)
+        return frame.astype(dict.fromkeys(names[2:], np.float64))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the table in the layout of a journal: texts, a row per number, a column per group.
@@ -128,7 +138,7 @@ class DescribeResults(FederatedEstimator):
         """
         import pandas as pd
 
-        rows = {row.label: row.cells for row in self._table().rows()}
+        rows = {row.label: row.cells for row in self.published_.table}
         return pd.DataFrame.from_dict(rows, orient="index", columns=self._columns())
 
     def summary(self) -> pd.DataFrame:
@@ -136,7 +146,7 @@ class DescribeResults(FederatedEstimator):
         from multicentre.estimator.results import with_note
 
         return with_note(
-            self.to_frame(), self._remarks(), model=self.describe_model(), remark=self._table().patients_without_group()
+            self.to_frame(), self._remarks(), model=self.describe_model(), remark=self.published_.without_group
         )
 
     def to_html(self, path: str | Path | None = None) -> str:
@@ -185,14 +195,8 @@ class DescribeResults(FederatedEstimator):
         self._require_histograms()
         if not self.group_names_:
             raise ConfigurationError("rank tests must have groups; by is None", where="by", hint="Set by.")
-        table = self._table()
-        rows = {
-            name: [test.statistic, test.p_value, test.lower, test.upper, test.is_exact]
-            for column, (name, test) in enumerate(table.rank_tests.items())
-            if table.can_test(column)
-        }
         names = ["statistic", "p_value", "lower", "upper", "exact"]
-        return pd.DataFrame.from_dict(rows, orient="index", columns=names)
+        return pd.DataFrame.from_dict(self.published_.rank_tests, orient="index", columns=names)
 
     def histogram(self, variable: str) -> pd.DataFrame:
         """Return patients by bin and group; NaN for small counts and counts from which they would follow.
@@ -212,11 +216,8 @@ class DescribeResults(FederatedEstimator):
             raise ConfigurationError(
                 f"variable must be one of {', '.join(self.groups_.numbers[:10])}; got {variable!r}", where="variable"
             )
-        column, table = self.groups_.numbers.index(variable), self._table()
-        counts, suppressed = table.number_table(column)
-        columns = table.columns_of(with_totals(table.inner(counts)))[:-2].astype(np.float64)
-        visible = np.where(table.columns_of(suppressed.flags)[:-2], np.nan, columns)
-        return histogram_frame(self.histograms_.labels(column), visible, [OVERALL, *self.group_names_])
+        labels, counts = self.published_.histograms[variable]
+        return histogram_frame(labels, np.array(counts, dtype=np.float64), [OVERALL, *self.group_names_])
 
     def plot_histogram(self, variable: str, ax: Axes | None = None) -> Axes:
         """Draw the histogram of a variable, of all patients or by group; counts that are left out have no bar.
@@ -258,11 +259,8 @@ class DescribeResults(FederatedEstimator):
         names = list(self.groups_.numbers)
         values = self.correlations_ if method == "pearson" else self.rank_correlations_
         frame = pd.DataFrame(values, index=names, columns=names)
-        if method == "pearson" or self.histograms_.is_empty:
-            return frame
-        n, present = int(self.counts_.n_patients.sum()), self.counts_.present.sum(axis=0)
-        rough = [name for place, name in enumerate(names) if present[place] < n or not self.histograms_.is_exact(place)]
-        return with_note(frame, f"Approximate for {', '.join(rough)}." if rough else "")
+        rough = [] if method == "pearson" else self.published_.rough_ranks
+        return with_note(frame, f"Approximate for {', '.join(rough)}.") if rough else frame
 
     def by_site(self) -> pd.DataFrame:
         """Request counts, means and standard deviations from every site of the last fit.
@@ -355,12 +353,12 @@ class DescribeResults(FederatedEstimator):
 
     def figures(self, sites: Any, labels: Any) -> list[Figure]:
         """Return the table of :meth:`to_frame` and histograms for a report; parameters are not used."""
-        printed = self._table().rows()
+        printed = self.published_.table
         rows = [[row.label, *row.cells] for row in printed]
         figures: list[Figure] = [
             Table("Table 1", " ".join(self._notes(printed)), "model", ["", *self._columns()], rows)
         ]
-        if not self.histograms_.is_empty:
+        if self._has_histograms:
             figures += [self._histogram_figure(name) for name in self.groups_.numbers]
         return figures
 
@@ -371,7 +369,7 @@ class DescribeResults(FederatedEstimator):
             tables["correlations"] = self.correlation_table()
         if np.isfinite(self.rank_correlations_).any():
             tables["rank-correlations"] = self.correlation_table("spearman")
-        if not self.histograms_.is_empty:
+        if self._has_histograms:
             numbers = enumerate(self.groups_.numbers, start=1)
             tables |= {f"histogram-{place}": self.histogram(name) for place, name in numbers}
         return tables
@@ -411,11 +409,22 @@ class DescribeResults(FederatedEstimator):
             self._printed = before = TableOne(*fitted, *terms)
         return before
 
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, facts = super()._state()
+        shown = self.numbers()[["q1", "median", "q3"]].to_numpy(np.float64)
+        # Without groups, the second table is that of all patients again.
+        return {**arrays, "quartiles_": np.resize(shown, self.quartiles_.shape)}, facts
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        self.numbers()  # a table that does not fit its groups is no table
+        self.result_tables()
+
     def _columns(self) -> list[str]:
         return [OVERALL, *self.group_names_, *(["difference", "p"] if self.group_names_ else [])]
 
     def _written(self, form: Format, path: str | Path | None) -> str:
-        rows = self._table().rows()
+        rows = self.published_.table
         layout = Layout("Table 1", self._columns(), rows, self._notes(rows))
         text = {"html": layout.to_html, "latex": layout.to_latex, "csv": layout.to_csv}[form]()
         text = harmless(text)
@@ -425,11 +434,11 @@ class DescribeResults(FederatedEstimator):
 
     def _notes(self, printed: Sequence[Row]) -> list[str]:
         """Return the footnotes of the table."""
-        least, without_group = self.min_cell, self._table().patients_without_group()
-        notes = ["Numbers: mean (SD), median [quartiles]; categories: n (% of patients with a value)."]
+        least, without_group = self.min_cell, self.published_.without_group
+        notes = ["Numbers: mean (SD), median [quartiles]; categories: n (% of the patients in whom it is known)."]
         if self.group_names_:
             tests = "Welch's test of means, Pearson's chi-square test of categories"
-            if not self.histograms_.is_empty:
+            if self._has_histograms:
                 name = "Mann and Whitney's" if len(self.group_names_) == 2 else "Kruskal and Wallis'"
                 tests += f", {name} test of ranks"
             notes.append(f"difference: largest standardised difference between two groups. p: {tests}.")
@@ -459,7 +468,7 @@ class DescribeResults(FederatedEstimator):
 
     def _require_histograms(self) -> None:
         check_is_fitted(self, "quartiles_")
-        if self.histograms_.is_empty:
+        if not self._has_histograms:
             raise ConfigurationError(
                 "the fit must have histograms; histograms is False", where="histograms", hint="Set histograms=True."
             )

@@ -14,11 +14,11 @@ from multicentre.analytics.describe.suppression import Suppressed, hidden_groups
 from multicentre.analytics.describe.table_one import (
     Row,
     TableOne,
-    count_text,
     digits_for,
     moment_text,
     table_texts,
 )
+from multicentre.core.published_counts import count_text
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

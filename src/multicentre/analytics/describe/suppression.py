@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
+from multicentre.core.published_counts import LEAST_MARK, is_small
+
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-# A mark "<3" can be two numbers; "<2" would be 1.
-LEAST_MARK = 3
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,6 @@ def with_totals(counts: Counts) -> Counts:
     """
     table = np.vstack([counts, counts.sum(axis=0)])
     return np.column_stack([table, table.sum(axis=1)]) if counts.shape[1] > 1 else table
-
-
-def is_small(counts: Counts, least: int) -> Flags:
-    """Flag counts of 1 to ``least - 1`` patients."""
-    return np.asarray((counts > 0) & (counts < least), dtype=np.bool_)
 
 
 def hidden_groups(sizes: Counts, least: int) -> Flags:

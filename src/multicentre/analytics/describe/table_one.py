@@ -23,12 +23,12 @@ from multicentre.analytics.describe.maths import (
 from multicentre.analytics.describe.messages import Counts, Groups, Squares
 from multicentre.analytics.describe.ranks import RankTest
 from multicentre.analytics.describe.suppression import (
-    LEAST_MARK,
     Suppressed,
     hidden_groups,
     suppressed_cells,
     with_totals,
 )
+from multicentre.core.published_counts import count_text
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -340,19 +340,6 @@ def table_texts(
             cells.append(text)
         texts.append(cells)
     return texts
-
-
-def count_text(count: int, min_cell: int, *, is_hidden: bool) -> str:
-    """Return a count as a text: "<5" for a small count that is left out, "-" for another one and without a mark.
-
-    Examples
-    --------
-    >>> count_text(12, 5, is_hidden=False), count_text(3, 5, is_hidden=True), count_text(12, 5, is_hidden=True)
-    ('12', '<5', '-')
-    """
-    if not is_hidden:
-        return str(count)
-    return f"<{min_cell}" if min_cell >= LEAST_MARK and 0 < count < min_cell else "-"
 
 
 def digits_for(deviation: float) -> int:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, Message, Nothing, array, count, text, texts
+from multicentre.core.published_counts import LEAST_PUBLISHED, count_text, published
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement, Release, SitePart, step
 from multicentre.data.tabular import Tabular, flag_missing, indicators_of, sources_of
@@ -83,51 +84,57 @@ class MissingValues:
         Handling of the missing values.
     columns : tuple of str
         Columns of the fit; categories without their levels.
-    entries : tuple of int
-        Missing entries of every column.
+    entries : tuple of int or None
+        Missing entries of every column; None for a small count of a loaded model.
     n_records : int
         Records of all sites, before any were left out.
-    n_incomplete : int
-        Records with a missing entry.
+    n_incomplete : int or None
+        Records with a missing entry; None for a small count of a loaded model.
 
     Examples
     --------
-    >>> counts = MissingValues("complete", ("age", "stage"), (3, 0), 120, 3)
-    >>> counts.line
-    '3 of 120 records left out: missing age (3).'
+    >>> counts = MissingValues("complete", ("age", "stage"), (12, 3), 120, 15)
+    >>> counts.line()
+    '15 of 120 records left out: missing age (12), stage (<5).'
     >>> counts.to_frame()
       column  missing  share
-    0    age        3  0.025
-    1  stage        0  0.000
+    0    age     12.0    0.1
+    1  stage      NaN    NaN
     """
 
     missing: Missing
     columns: tuple[str, ...]
-    entries: tuple[int, ...]
+    entries: tuple[int | None, ...]
     n_records: int
-    n_incomplete: int
+    n_incomplete: int | None
 
-    @property
-    def line(self) -> str:
-        """One sentence with the number of records left out or of incomplete records."""
-        if not self.n_incomplete:
+    def line(self, least: int = LEAST_PUBLISHED) -> str:
+        """Return one sentence with the number of records left out or of incomplete records, small counts as "<5"."""
+        if self.n_incomplete == 0:
             return "No missing values."
-        columns = self._describe_columns()
+        columns, incomplete = self._describe_columns(least), count_text(self.n_incomplete, least)
         if self.missing == "complete":
-            return f"{self.n_incomplete} of {self.n_records} records left out: missing {columns}."
+            return f"{incomplete} of {self.n_records} records left out: missing {columns}."
         verb = {"mean": "filled with the mean", "indicator": "marked, and filled with the mean", "native": "kept"}
-        return f"{self.n_incomplete} of {self.n_records} records are incomplete: {columns}; {verb[self.missing]}."
+        return f"{incomplete} of {self.n_records} records are incomplete: {columns}; {verb[self.missing]}."
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return a row per column: its name, missing entries, and their share of all records."""
+    def to_frame(self, least: int = LEAST_PUBLISHED) -> pd.DataFrame:
+        """Return a row per column: its name, missing entries, and their share of all records; NaN for small counts."""
         import pandas as pd
 
-        shares = [n / max(self.n_records, 1) for n in self.entries]
-        return pd.DataFrame({"column": list(self.columns), "missing": list(self.entries), "share": shares})
+        counts = np.array([published(n, least) for n in self.entries], dtype=np.float64)
+        columns = {"column": list(self.columns), "missing": counts, "share": counts / max(self.n_records, 1)}
+        return pd.DataFrame(columns)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return {**asdict(self), "columns": list(self.columns), "entries": list(self.entries)}
+    def to_dict(self, least: int = LEAST_PUBLISHED) -> dict[str, Any]:
+        """Return the fields as plain values for a file, without small counts."""
+        entries = [published(n, least) for n in self.entries]
+        changed = {
+            "columns": list(self.columns),
+            "entries": entries,
+            "n_incomplete": published(self.n_incomplete, least),
+        }
+        return {**asdict(self), **changed}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
@@ -137,18 +144,18 @@ class MissingValues:
     @property
     def incomplete_columns(self) -> tuple[str, ...]:
         """Names of the columns with missing entries."""
-        return tuple(name for name, n in zip(self.columns, self.entries, strict=True) if n)
+        return tuple(name for name, n in zip(self.columns, self.entries, strict=True) if n != 0)
 
     @property
     def indicators(self) -> tuple[str, ...]:
         """Names of the indicator columns that were added."""
         return indicators_of(self.incomplete_columns) if self.missing == "indicator" else ()
 
-    def _describe_columns(self) -> str:
-        incomplete = [item for item in zip(self.columns, self.entries, strict=True) if item[1]]
-        ordered = sorted(incomplete, key=lambda item: -item[1])
+    def _describe_columns(self, least: int) -> str:
+        incomplete = [(name, published(n, least)) for name, n in zip(self.columns, self.entries, strict=True) if n != 0]
+        ordered = sorted(incomplete, key=lambda item: -(item[1] or 0))
         rest = f" and {len(ordered) - _MOST_NAMED} more columns" if len(ordered) > _MOST_NAMED else ""
-        return ", ".join(f"{name} ({n})" for name, n in ordered[:_MOST_NAMED]) + rest
+        return ", ".join(f"{name} ({count_text(n, least)})" for name, n in ordered[:_MOST_NAMED]) + rest
 
 
 class TabularPart(SitePart):
@@ -271,16 +278,18 @@ class HandlesMissing:
     """
 
     missing_values_: MissingValues
+    least_published: int = LEAST_PUBLISHED
+    """Smallest count that results state; see :mod:`multicentre.core.published_counts`."""
 
     @property
     def missing_(self) -> pd.DataFrame:
         """Missing entries of every column, over all sites."""
-        return self.missing_values_.to_frame()
+        return self.missing_values_.to_frame(self.least_published)
 
     @property
     def missing_line_(self) -> str:
         """Handling of incomplete records, in one sentence."""
-        return self.missing_values_.line
+        return self.missing_values_.line(self.least_published)
 
     def require_complete(self, rows: NDArray[np.float64]) -> None:
         """Raise DataError if the model was fitted to complete records and rows have missing values."""

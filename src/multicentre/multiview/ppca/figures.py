@@ -54,7 +54,7 @@ def convergence(model: MvPPCAModel) -> Lines:
         "start of each round.",
         "fit",
         "round",
-        "nats per patient",
+        "log density per patient",
         [float(i + 1) for i in range(len(values))],
         {"log-likelihood": values},
         {"own parameters": float(changes[0])} if changes else {},

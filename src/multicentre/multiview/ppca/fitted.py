@@ -35,9 +35,7 @@ class MvPPCAModel(FittedLaw):
 
     metrics: ClassVar[Mapping[str, Metric]] = {
         **SHARED_METRICS,
-        "log_likelihood": Metric(
-            "held-out log-likelihood", "higher", "nats per patient", "mean log density of held-out patients"
-        ),
+        "log_likelihood": Metric("held-out log-likelihood", "higher", "", "mean log density of held-out patients"),
         "imputation_mae": Metric(
             "imputation error",
             "lower",

@@ -130,14 +130,14 @@ class SharedSums(Release):
     latent_first: Floats = array("sum of the latents", ("q",), bound=SUM)
     latent_second: Floats = array("sum of latents times latents", ("q", "q"), bound=SUM)
     n_rows: float = number("patients", unit="patients", bound=PATIENTS)
-    log_likelihood: float = number("log-likelihood of the site's rows", unit="nats", bound=SUM)
+    log_likelihood: float = number("log-likelihood of the site's rows", bound=SUM)
     intercept_sites: Floats = array("1 for each column that the site has", ("d",), bound=1.0)
     intercept_total: Floats = array("the site's offsets of its columns, over their variance", ("d",), bound=SUM)
     intercept_squares: Floats = array("their squares", ("d",), bound=SUM)
     intercept_information: Floats = array("how far the data decide the offsets, over their variance", ("d",), bound=SUM)
     latent_pull: Floats = array("slope of the prior of the site's case mix", ("q", "q"), bound=SUM)
     latent_weight: float = number("curvature of the prior of the site's case mix", unit="patients", bound=PATIENTS)
-    log_prior: float = number("log prior density of the site's case mix, up to a constant", unit="nats", bound=SUM)
+    log_prior: float = number("log prior density of the site's case mix, up to a constant", bound=SUM)
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class GlobalSums(Release):
     latent_pull: Floats = array("slope of the prior of the site's case mix", ("q", "q"), bound=SUM)
     latent_weight: float = number("curvature of the prior of the site's case mix", unit="patients", bound=PATIENTS)
     n_rows: float = number("patients", unit="patients", bound=PATIENTS)
-    objective: float = number("log posterior density after the local fit, or its bound", unit="nats", bound=SUM)
+    objective: float = number("log posterior density after the local fit, or its bound", bound=SUM)
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Draws(Law):
 class WaicParts(Release):
     """A site's terms of the WAIC."""
 
-    lppd: float = number("log pointwise predictive density", unit="nats", bound=SUM)
+    lppd: float = number("log pointwise predictive density", bound=SUM)
     p_waic: float = number("effective number of parameters", bound=SUM)
     n_rows: float = number("patients", unit="patients", bound=PATIENTS)
 
@@ -253,7 +253,7 @@ class WaicParts(Release):
 class Evaluation(Release):
     """Log-likelihood, errors and variance explained of a site's rows, as sums over its patients."""
 
-    log_likelihood: float = number("log-likelihood", unit="nats", bound=SUM)
+    log_likelihood: float = number("log-likelihood", bound=SUM)
     n_rows: float = number("patients", unit="patients", bound=PATIENTS)
     absolute_error: Floats = array(
         "sum of absolute reconstruction errors", ("k",), unit="standard deviations", bound=SUM

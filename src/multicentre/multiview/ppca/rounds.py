@@ -125,9 +125,9 @@ class Ascent(Message):
     points: Floats = array("parameters of the last accepted rounds", ("h", "p"))
     images: Floats = array("parameters after the plain step from each of them", ("h", "p"))
     plain: Floats = array("parameters after the step from the best that never lowers the objective", ("p",))
-    best: float = number("objective at the last of them", unit="nats", finite=False)
+    best: float = number("objective at the last of them", finite=False)
     refusals: int = count("rounds in a row that were refused since")
-    log_likelihood: float = number("log-likelihood at the best round", unit="nats", finite=False)
+    log_likelihood: float = number("log-likelihood at the best round", finite=False)
 
 
 @dataclass(frozen=True)

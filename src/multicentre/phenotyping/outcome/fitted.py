@@ -80,7 +80,7 @@ class OutcomeModel(FederatedEstimator):
         ),
         "brier": Metric("Brier score", "lower", "", "mean squared error of the predicted chance, held out"),
         "log_loss": Metric(
-            "log loss", "lower", "nats", "minus the mean log predicted probability of the observed outcome, held out"
+            "log loss", "lower", "", "minus the mean log predicted probability of the observed outcome, held out"
         ),
     }
     phenotypes: PhenotypeFactors | None

@@ -67,7 +67,7 @@ class CategoricalResults(HandlesMissing, FederatedEstimator):
 
     same_sites: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Metric]] = {
-        "log_loss": Metric("log loss", "lower", "nats", "mean negative log-likelihood per patient"),
+        "log_loss": Metric("log loss", "lower", "", "mean negative log-likelihood per patient"),
         "accuracy": Metric("accuracy", "higher", "", "share of patients whose most probable class is theirs"),
     }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_"})

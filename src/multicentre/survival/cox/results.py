@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.published_counts import count_text
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, MulticentreError, nearest_name
 from multicentre.estimator.figures import Figure, Forest, Table
@@ -109,8 +110,7 @@ class CoxResults(SurvivalEstimator):
         from multicentre.estimator.results import with_note
 
         check_is_fitted(self, "model_")
-        sizes = f"{self.n_patients_} patients, {self.n_events_} events."
-        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=sizes)
+        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=f"{self._sizes()}.")
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per column: coefficient, standard error, hazard ratio with its limits, and p-value."""
@@ -224,11 +224,15 @@ class CoxResults(SurvivalEstimator):
         rows = [[name, *(_finite_or_none(value) for value in row)] for name, *row in table.itertuples()]
         columns = ["column", "hazard ratio", "lower", "upper", "p-value", "coefficient", "standard error"]
         caption = (
-            f"Per unit of each column, with {100 * self.confidence_level:g} % intervals; {self.n_patients_} patients, "
-            f"{self.n_events_} events. A coefficient is the logarithm of a hazard ratio; the standard error is that of "
+            f"Per unit of each column, with {100 * self.confidence_level:g} % intervals; {self._sizes()}. "
+            f"A coefficient is the logarithm of a hazard ratio; the standard error is that of "
             f"the coefficient.{self._selection()}"
         )
         return Table("Hazard ratios", caption, "model", columns, rows)
+
+    def _sizes(self) -> str:
+        counts = {"patients": self.n_patients_, "events": self.n_events_}
+        return ", ".join(f"{count_text(n, self.least_published)} {name}" for name, n in counts.items())
 
     def _forest_of_columns(self) -> Forest:
         rows = [

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.published_counts import published
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Metric
 from multicentre.estimator.figures import Curves, Figure
@@ -307,10 +308,11 @@ class AalenJohansen(TableEstimator):
         from multicentre.estimator.results import with_note
 
         check_is_fitted(self, "table_")
+        least = self.least_published
         index = pd.MultiIndex.from_product([self.groups_, self._causes()], names=["group", "cause"])
         columns = {
-            "patients": np.repeat(list(self.n_patients_.values()), len(self._causes())),
-            "events": np.rint(self.events_.sum(axis=2)).astype(np.int64).ravel(),
+            "patients": [published(n, least) for n in self.n_patients_.values() for _ in self._causes()],
+            "events": [published(n, least) for n in self.events_.sum(axis=2).ravel().tolist()],
             "time": self.horizon_,
             "incidence": self.incidence_[:, :, -1].ravel(),
             "lower": self.lower_[:, :, -1].ravel(),
@@ -406,7 +408,7 @@ class AalenJohansen(TableEstimator):
             bands,
             table.exact,
             positions,
-            numbers_below(table, positions, self.group),
+            numbers_below(table, positions, self.group, least=self.least_published),
         )
         return [figure]
 

@@ -12,6 +12,7 @@ from scipy.stats import chi2
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import array, number, text
+from multicentre.core.published_counts import count_text, published
 from multicentre.core.session import Session
 from multicentre.core.steps import Release, step
 from multicentre.data.survival import SurvivalData
@@ -23,7 +24,7 @@ from multicentre.estimator.presentation import number_text, p_text
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
 from multicentre.survival.agreement.messages import LARGEST
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.curves.tables.estimator import COLUMN, CompleteOnly, TableEstimator, displayed_count, named
+from multicentre.survival.curves.tables.estimator import COLUMN, CompleteOnly, TableEstimator, named
 from multicentre.survival.curves.tables.groups import find_members
 from multicentre.survival.curves.tables.risk import RiskTable, count_table
 from multicentre.survival.curves.tables.rounds import Times, plain
@@ -371,7 +372,7 @@ class LogRank(TableEstimator):
         columns = {"statistic": [self.statistic_], "df": [self.degrees_of_freedom_], "p_value": [self.p_value_]}
         groups = self.to_frame()
         if "observed" in groups:
-            groups["observed"] = [displayed_count(float(number)) for number in groups["observed"]]
+            groups["observed"] = [published(number, self.least_published) for number in groups["observed"]]
         return {"test": pd.DataFrame(columns, index=["log-rank"]), "groups": groups}
 
     def answer(self) -> str:
@@ -410,7 +411,7 @@ class LogRank(TableEstimator):
         """Return the table of the test."""
         check_is_fitted(self, "statistic_")
         by = "by site" if self.stratify_by_site else "over all sites"
-        result = f"chi-square {self.statistic_:.3g} with {self._freedom()}, p = {self._p()}"
+        result = f"chi-square {self.statistic_:.3g} with {self._freedom()}, {p_text(self.p_value_)}"
         columns = ["group", "observed minus expected"]
         rows: list[list[str | float | None]] = [
             [named(self.group, name), score] for name, score in zip(self.groups_, self.score_.tolist(), strict=True)
@@ -418,7 +419,7 @@ class LogRank(TableEstimator):
         if self.observed_ is not None and self.expected_ is not None:
             columns[1:1] = ["observed", "expected"]
             for row, observed, expected in zip(rows, self.observed_.tolist(), self.expected_.tolist(), strict=True):
-                row[1:1] = [displayed_count(observed), expected]
+                row[1:1] = [count_text(observed, self.least_published), expected]
         caption = f"Test of equal survival of the groups, {by}, weights {self.weights!r}: {result}."
         return [Table("Log-rank test", caption, "model", columns, rows)]
 
@@ -439,7 +440,7 @@ class LogRank(TableEstimator):
         )
         scores = session.once("scores", Scores, lambda: session.sum(LogRankSite.sum_scores, request))
         self._set_events(None, None)
-        self.n_left_out_ = round(scores.n_patients - scores.n_compared) + self.missing_values_.n_incomplete
+        self.n_left_out_ = round(scores.n_patients - scores.n_compared) + (self.missing_values_.n_incomplete or 0)
         self.history_ = []
         self._set_test(scores.score, scores.covariance)
 
@@ -466,11 +467,12 @@ class LogRank(TableEstimator):
     def _freedom(self) -> str:
         return f"{self.degrees_of_freedom_} degree{'s' if self.degrees_of_freedom_ > 1 else ''} of freedom"
 
-    def _p(self) -> str:
-        return "below 0.001" if self.p_value_ < 0.001 else f"{self.p_value_:.3f}"
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, facts = super()._state()
+        # The test needs no counts by group and time, many of which are small.
+        return {name: value for name, value in arrays.items() if name not in ("events", "leaving")}, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        if self.stratify_by_site:
-            self._set_events(None, None)
-            self._set_test(self.score_, self.covariance_)
+        self._set_events(None, None)
+        self._set_test(self.score_, self.covariance_)

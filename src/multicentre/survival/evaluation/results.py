@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.estimator.figures import Bars, Cloud, Figure, Lines, Points, Table
+from multicentre.estimator.presentation import p_text
 from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.maths import (
     at_risk,
@@ -252,7 +253,7 @@ def _spread(evaluation: Concluded) -> Bars:
     shares = counts / counts.sum()
     caption = (
         "Share of patients by predicted survival at their event time; uniform under a true model "
-        f"(p = {evaluation.d_calibration_.p_value:.2g})."
+        f"({p_text(evaluation.d_calibration_.p_value)})."
     )
     return Bars(
         "Calibration over all times", caption, "fit", "share of patients", names, {"model": shares.tolist()}, {}

@@ -176,7 +176,7 @@ class RowErrors(Release):
 class RowDensities(Release):
     """Log densities of rows: of all entries, then of each view."""
 
-    log: Integers = array("sum of log densities, times 2^24", ("v",), dtype="i8", unit="nats", bound=LARGEST_FIXED)
+    log: Integers = array("sum of log densities, times 2^24", ("v",), dtype="i8", bound=LARGEST_FIXED)
     records: Integers = array("records with an entry", ("v",), dtype="i8", bound=RECORDS)
 
 

@@ -253,7 +253,7 @@ def test_a_saved_model_knows_what_was_missing(tmp_path):
     ],
 )
 def test_one_line_says_what_was_done(missing, line):
-    assert MissingValues(missing, ("age", "sex"), (5, 0), 40, 5).line == line
+    assert MissingValues(missing, ("age", "sex"), (5, 0), 40, 5).line() == line
 
 
 def test_trees_count_what_they_keep():

@@ -60,7 +60,7 @@ class TrainedModel(Release):
 
     matrices: dict[str, Floats] = arrays("weights of each layer, times patients", ("out", "in"), bound=SUM)
     vectors: dict[str, Floats] = arrays("offsets and log noise variances, times patients", ("out",), bound=SUM)
-    bound: float = number("lower bound of the log-likelihood before training, times patients", unit="nats", bound=SUM)
+    bound: float = number("lower bound of the log-likelihood before training, times patients", bound=SUM)
     n_patients: int = count("patients", unit="patients")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.core.published_counts import LEAST_PUBLISHED, count_text, is_small, published
 from multicentre.core.session import Answers
 from multicentre.core.steps import Step, step
 from multicentre.data.survival import SurvivalData
@@ -33,7 +34,6 @@ from multicentre.survival.curves.tables.estimator import (
     band_of,
     chosen_times,
     counted_times,
-    displayed_count,
     named,
     numbers_below,
     shown_times,
@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def show_curves(curves: Curves, unit: str, group: str | None, times: Sequence[float]) -> list[Figure]:
+def show_curves(
+    curves: Curves, unit: str, group: str | None, times: Sequence[float], *, least: int = LEAST_PUBLISHED
+) -> list[Figure]:
     """Return the figure of the curves, and the table of medians, means and follow-up.
 
     Parameters
@@ -59,6 +61,8 @@ def show_curves(curves: Curves, unit: str, group: str | None, times: Sequence[fl
         Column that defines the groups.
     times : sequence of float
         Times of the numbers at risk; on a grid that is not exact, its nearest times.
+    least : int, default 5
+        Smallest count that is stated.
     """
     lower, upper = curves.limits
     table = curves.table
@@ -79,19 +83,19 @@ def show_curves(curves: Curves, unit: str, group: str | None, times: Sequence[fl
         bands,
         table.exact,
         positions,
-        numbers_below(table, positions, group),
+        numbers_below(table, positions, group, least=least),
     )
-    return [figure, _summary(curves, unit, group)]
+    return [figure, _summary(curves, unit, group, least)]
 
 
-def _summary(curves: Curves, unit: str, group: str | None) -> FigureTable:
+def _summary(curves: Curves, unit: str, group: str | None, least: int) -> FigureTable:
     means = curves.restricted_mean()
     events = curves.table.died.sum(axis=1).tolist()
     rows: list[list[str | float | None]] = [
         [
             named(group, name),
-            float(curves.table.n_patients[place]),
-            displayed_count(events[place]),
+            count_text(curves.table.n_patients[place], least),
+            count_text(events[place], least),
             _with_interval(curves.median[name]),
             _with_interval(means[name]),
             _with_interval(curves.follow_up[name]),
@@ -310,8 +314,8 @@ class KaplanMeier(TableEstimator):
         check_is_fitted(self, "table_")
         medians = [self.median_[name] for name in self.groups_]
         columns = {
-            "patients": list(self.n_patients_.values()),
-            "events": np.rint(self.events_.sum(axis=1)).astype(np.int64),
+            "patients": [published(n, self.least_published) for n in self.n_patients_.values()],
+            "events": [published(n, self.least_published) for n in self.events_.sum(axis=1).tolist()],
             "median": [median.value for median in medians],
             "lower": [median.lower for median in medians],
             "upper": [median.upper for median in medians],
@@ -333,7 +337,6 @@ class KaplanMeier(TableEstimator):
         medians = pd.DataFrame(self.summary())
         for label, estimates in (("restricted_mean", self.rmst_), ("follow_up", self.follow_up_)):
             medians[label] = [estimates[name].value for name in self.groups_]
-        medians["events"] = [displayed_count(float(number)) for number in medians["events"]]
         frame = self.to_frame()
         curves = frame.loc[frame["at_risk"] >= LEAST_SHOWN, ["group", "time", "survival", "lower", "upper"]]
         tables = {"medians": medians, "survival-at-times": self._at_chosen_times()}
@@ -351,7 +354,7 @@ class KaplanMeier(TableEstimator):
         at_risk = self.numbers_at_risk(times)
         blocks = []
         for place, group in enumerate(self.groups_):
-            counts = np.array([displayed_count(number) for number in at_risk[place].tolist()], dtype=np.float64)
+            counts = np.where(is_small(at_risk[place], self.least_published), np.nan, at_risk[place])
             values = {name: rows[place] for name, rows in curves.items()}
             blocks.append(pd.DataFrame({"group": group, "time": times, "at_risk": counts, **values}))
         return pd.concat(blocks, ignore_index=True)
@@ -435,7 +438,7 @@ class KaplanMeier(TableEstimator):
         """Return the figure of the curves with numbers at risk below it, and the tables of medians and means."""
         check_is_fitted(self, "table_")
         times = shown_times(self.at, self.times, self.horizon_)
-        return show_curves(self.curves_, self.agreed_.unit, self.group, times)
+        return show_curves(self.curves_, self.agreed_.unit, self.group, times, least=self.least_published)
 
     def _causes(self) -> tuple[int, ...]:
         return (self.cause,)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.published_counts import LEAST_PUBLISHED, published
 from multicentre.core.session import Session
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.survival import SurvivalData
@@ -16,7 +17,7 @@ from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Band
 from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
-from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
+from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
 from multicentre.survival.agreement.messages import Agreed, Columns
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
@@ -96,7 +97,7 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         "horizon": (None, Real(0, open="low")),
         "missing": OneOf(*get_args(CompleteOnly)),
     }
-    saved_attributes: ClassVar[SavedAttributes] = {"agreed_": saved_message(Agreed), "n_left_out_": PLAIN}
+    saved_attributes: ClassVar[SavedAttributes] = {"agreed_": saved_message(Agreed), "n_left_out_": Saved(published)}
     group: str | None
     levels: Sequence[float] | None
     times: Times
@@ -152,7 +153,7 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         labels = self._grouping.labels
         table_and_rest = sum_table(session, self.site_part, self.agreed_, labels, self._ask(), self.times)
         self.table_, n_elsewhere = table_and_rest
-        self.n_left_out_ = n_elsewhere + self.missing_values_.n_incomplete
+        self.n_left_out_ = n_elsewhere + (self.missing_values_.n_incomplete or 0)
         self.history_ = []
         self._show(self.table_)
 
@@ -272,18 +273,20 @@ def band_of(name: str, table: RiskTable, place: int, curve: tuple[Floats, Floats
     return Band(name, [0.0, *table.grid[is_drawn].tolist()], *values)
 
 
-def numbers_below(table: RiskTable, positions: list[float], group: str | None = None) -> dict[str, list[float | None]]:
-    """Return the numbers at risk by group at given times; None for numbers from 1 to 9.
+def numbers_below(
+    table: RiskTable, positions: list[float], group: str | None = None, *, least: int = LEAST_PUBLISHED
+) -> dict[str, list[float | None]]:
+    """Return the numbers at risk by group at given times; None for small ones.
 
     Examples
     --------
-    >>> table = RiskTable(("all",), np.array([2.0]), np.array([[[5.0]]]), np.array([[8.0, 0.0, 7.0]]), True)
+    >>> table = RiskTable(("all",), np.array([2.0]), np.array([[[5.0]]]), np.array([[8.0, 0.0, 3.0]]), True)
     >>> numbers_below(table, [0.0, 3.0])
-    {'all': [20.0, None]}
+    {'all': [16.0, None]}
     """
     counted = table.count_at(np.array(positions))
     return {
-        named(group, name): [displayed_count(number) for number in row]
+        named(group, name): [None if 0 < number < least else number for number in row]
         for name, row in zip(table.groups, counted.tolist(), strict=True)
     }
 
@@ -297,17 +300,6 @@ def named(group: str | None, label: str) -> str:
     ('arm 1', 'all')
     """
     return label if group is None else f"{group} {label}"
-
-
-def displayed_count(number: float) -> float | None:
-    """Return a number of patients for display: None for numbers from 1 to 9.
-
-    Examples
-    --------
-    >>> displayed_count(0.0), displayed_count(3.0), displayed_count(12.0)
-    (0.0, None, 12.0)
-    """
-    return number if number == 0 or number >= LEAST_SHOWN else None
 
 
 def time_label(unit: str) -> str:

@@ -62,7 +62,7 @@ class Losses(Release):
     """Sums of losses, as integers, so that they do not depend on the distribution of records over sites."""
 
     n_records: int = count("records", unit="records", bound=RECORDS)
-    log: int = count("sum of log losses, times 2^24", unit="nats", bound=LARGEST_FIXED)
+    log: int = count("sum of log losses, times 2^24", bound=LARGEST_FIXED)
     brier: int = count("sum of Brier scores, times 2^24", bound=LARGEST_FIXED)
 
 
