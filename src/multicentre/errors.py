@@ -285,5 +285,9 @@ class AnalysisWarning(UserWarning):
     """One of several analyses of a study has no result: the sites refused it, or their data do not permit it."""
 
 
+class CombinationWarning(UserWarning):
+    """A combination of sites rests on one site, on no variance between two, or has a narrow interval."""
+
+
 class SeparationWarning(UserWarning):
     """The likelihood rises without bound as a coefficient grows: covariates separate the outcomes."""

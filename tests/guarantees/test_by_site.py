@@ -7,7 +7,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.analytics import combine
-from multicentre.errors import ConfigurationError, NoiseWarning
+from multicentre.errors import CombinationWarning, ConfigurationError, NoiseWarning
 from multicentre.privacy.budget import total_spent
 from multicentre.privacy.ledger import read_ledger
 from support.event_sites import simulate_events
@@ -53,7 +53,8 @@ def test_a_policy_of_secure_sums_and_a_small_site_refuse_and_are_named(fit):
     assert "secure_sums_only" in estimates.refused["oslo"]
     assert "patients behind it" in estimates.refused["small"] or "coefficients" in estimates.refused["small"]
     assert np.isnan(estimates.estimates[[1, 2]]).all()
-    combined = combine(estimates)["age"]
+    with pytest.warns(CombinationWarning, match="between two sites"):
+        combined = combine(estimates)["age"]
     assert combined.sites == ("lyon", "turin")
     assert set(combined.left_out) == {"oslo", "small"}
 

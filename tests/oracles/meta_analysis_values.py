@@ -27,8 +27,8 @@ number <- function(x) format(x, digits = 17)
 lines <- c()
 for (name in c(%(names)s)) {
   data <- read.csv(paste0(name, ".csv"))
-  for (method in c("EE", "DL", "REML")) for (test in c("z", "knha")) {
-    if (method == "EE" && test == "knha") next
+  for (method in c("EE", "DL", "REML")) for (test in c("z", "knha", "adhoc")) {
+    if (method == "EE" && test != "z") next
     terms <- list(threshold = 1e-14 * max(1, max(abs(data$y))^2), maxiter = 10000)
     fit <- rma(data$y, sei = data$e, method = method, test = test, control = terms)
     new <- predict(fit)

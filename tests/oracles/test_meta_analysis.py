@@ -17,7 +17,10 @@ MODELS = [key for key in VALUES if key != "versions"]
 def test_combined_estimates_are_those_of_metafor(model):
     name, method, test = model.split("-")
     estimates, errors = (np.array(values) for values in ESTIMATES[name])
-    terms = {"method": "DL" if method == "EE" else method, "hartung_knapp": test == "knha"}
+    terms = {
+        "method": "DL" if method == "EE" else method,
+        "hartung_knapp": {"z": False, "knha": True, "adhoc": "adhoc"}[test],
+    }
     pooled = pool(estimates, errors, **terms)
     mean = pooled.fixed if method == "EE" else pooled.random
     calculated = [mean.value, mean.standard_error, mean.lower, mean.upper, mean.p_value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from multicentre.errors import ConfigurationError, name_some
+from multicentre.errors import CombinationWarning, ConfigurationError, name_some
 from multicentre.estimator.drawing import plot
 from multicentre.estimator.figures import Forest
 from multicentre.estimator.parameters import Flag, OneOf, ParameterRanges, Real, check_parameters
 from multicentre.estimator.presentation import p_text
 from multicentre.estimator.results import with_note
 from multicentre.estimator.site_estimates import NO_ERROR, Scale, SiteEstimates, undo_scale
-from multicentre.statistics.meta_analysis import Mean, Pooled, TauMethod, leave_one_out, pool
+from multicentre.statistics.meta_analysis import HartungKnapp, Mean, Pooled, TauMethod, leave_one_out, pool
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ Floats = NDArray[np.float64]
 FIXED, RANDOM, NEW_SITE = "fixed effect", "random effects", "new site"
 _RANGES: ParameterRanges = {
     "method": OneOf("REML", "DL"),
-    "hartung_knapp": Flag(),
+    "hartung_knapp": (Flag(), OneOf("adhoc")),
     "confidence_level": Real(0.5, 1, open="high"),
     "scale": OneOf("identity", "log", "log-log"),
 }
@@ -39,7 +40,7 @@ class Terms:
     """Terms of a combination; see :func:`combine`."""
 
     method: TauMethod = "REML"
-    hartung_knapp: bool = True
+    hartung_knapp: HartungKnapp = True
     confidence_level: float = 0.95
 
     def __post_init__(self) -> None:
@@ -128,15 +129,39 @@ class Combination:
         return with_note(self.to_frame(), without, remark=self.describe_heterogeneity())
 
     def describe_heterogeneity(self) -> str:
-        """Return Q, I squared, H and tau squared in a sentence."""
+        """Return Q, I squared, H and tau squared in a sentence, and what limits the combined estimates."""
         pooled = self.pooled
-        if pooled.k < 2:
-            return f"{pooled.k} site{'' if pooled.k == 1 else 's'} with an estimate: heterogeneity is not defined."
+        if not pooled.k:
+            return "0 sites with an estimate: heterogeneity is not defined."
+        limits = self.limits()
+        if pooled.k == 1:
+            return limits[0]
+        if self.terms.hartung_knapp == "adhoc":
+            limits.append("Hartung-Knapp interval with the ad hoc correction (a factor of at least 1).")
         return (
             f"{pooled.k} sites; Q {pooled.q:.2f} ({p_text(pooled.q_p_value)}), "
             f"I squared {100 * pooled.i_squared:.0f} %, "
             f"H {np.sqrt(pooled.h_squared):.2f}, tau squared {pooled.tau_squared:.4g} ({self.terms.method})."
+            f"{''.join(f' {limit}' for limit in limits)}"
         )
+
+    def limits(self) -> list[str]:
+        """Return a sentence per limit of the combined estimates: one site, no estimated variance, narrow interval."""
+        pooled = self.pooled
+        if pooled.k == 1:
+            return ["1 site with an estimate: this is no meta-analysis, and heterogeneity is not defined."]
+        sentences = []
+        if pooled.k == 2 and not pooled.tau_squared:
+            sentences.append(
+                "The variance between two sites is estimated as 0: random effects are the fixed effect, and a new site "
+                "may differ more."
+            )
+        if pooled.is_narrow:
+            sentences.append(
+                "The Hartung-Knapp interval is narrower than that of the fixed effect, because the sites agree more "
+                'than by chance; hartung_knapp="adhoc" avoids this.'
+            )
+        return sentences
 
     def leave_one_out(self) -> pd.DataFrame:
         """Return a row per site that is left out: random effects and heterogeneity of the other sites.
@@ -253,7 +278,7 @@ def combine(
     estimates: SiteEstimates,
     *,
     method: TauMethod = ...,
-    hartung_knapp: bool = ...,
+    hartung_knapp: HartungKnapp = ...,
     confidence_level: float = ...,
 ) -> Combinations: ...
 
@@ -267,7 +292,7 @@ def combine(
     scale: Scale = ...,
     label: str = ...,
     method: TauMethod = ...,
-    hartung_knapp: bool = ...,
+    hartung_knapp: HartungKnapp = ...,
     confidence_level: float = ...,
 ) -> Combination: ...
 
@@ -280,7 +305,7 @@ def combine(
     scale: Scale = "identity",
     label: str = "estimate",
     method: TauMethod = "REML",
-    hartung_knapp: bool = True,
+    hartung_knapp: HartungKnapp = True,
     confidence_level: float = 0.95,
 ) -> Combination | Combinations:
     """Combine the estimates of sites by meta-analysis.
@@ -300,9 +325,11 @@ def combine(
         Name of the values of an array after the scale is undone, for example "odds ratio".
     method : {"REML", "DL"}, default "REML"
         Estimator of the variance between sites: restricted maximum likelihood, or DerSimonian and Laird.
-    hartung_knapp : bool, default True
+    hartung_knapp : bool or "adhoc", default True
         Interval, test and prediction interval of random effects by Hartung and Knapp, with t distributions of k - 1
-        degrees of freedom; otherwise normal distributions.
+        degrees of freedom; otherwise normal distributions. Where sites agree more than by chance, this interval can be
+        narrower than that of the fixed effect; with "adhoc", its standard error is never below that of the usual
+        random-effects interval.
     confidence_level : float, default 0.95
         Confidence level of the intervals, from 0.5 to below 1.
 
@@ -316,8 +343,17 @@ def combine(
     ConfigurationError
         A parameter is out of its range, lengths differ, or two sites have the same name.
 
+    Warns
+    -----
+    CombinationWarning
+        One site has an estimate; two have and their differences are within chance, so that random effects are the fixed
+        effect; or the interval of random effects is narrower than that of the fixed effect.
+
     References
     ----------
+    C. Roever, G. Knapp, T. Friede (2015), Hartung-Knapp-Sidik-Jonkman approach and its modification for random-effects
+    meta-analysis with few studies, BMC Medical Research Methodology 15, 99.
+
     W. Viechtbauer (2010), Conducting meta-analyses in R with the metafor package, Journal of Statistical Software
     36(3), 1-48.
 
@@ -334,7 +370,9 @@ def combine(
                 "standard_errors and sites must be left out with estimates of sites, which have their own",
                 where="standard_errors, sites",
             )
-        return Combinations({name: _of_column(estimates, place, terms) for place, name in enumerate(estimates.columns)})
+        by_column = {name: _of_column(estimates, place, terms) for place, name in enumerate(estimates.columns)}
+        _warn_of_limits(by_column)
+        return Combinations(by_column)
     check_parameters({"scale": scale}, {"scale": _RANGES["scale"]})
     values, errors = np.asarray(estimates, dtype=np.float64), np.asarray(standard_errors, dtype=np.float64)
     names = tuple(f"site {number}" for number in range(1, values.size + 1)) if sites is None else tuple(sites)
@@ -352,7 +390,20 @@ def combine(
             where="sites",
             hint="Add a year or a number to the name.",
         )
-    return _combination(names, values, errors, {}, terms, scale, label)
+    combined = _combination(names, values, errors, {}, terms, scale, label)
+    _warn_of_limits({"": combined})
+    return combined
+
+
+def _warn_of_limits(combined: Mapping[str, Combination]) -> None:
+    """Warn once per limit, with the columns that it concerns."""
+    columns: dict[str, list[str]] = {}
+    for name, each in combined.items():
+        for limit in each.limits():
+            columns.setdefault(limit, []).append(name)
+    for limit, names in columns.items():
+        place = f"{name_some(names)}: " if any(names) else ""
+        warnings.warn(f"{place}{limit}", CombinationWarning, stacklevel=3)
 
 
 def _of_column(estimates: SiteEstimates, place: int, terms: Terms) -> Combination:

@@ -9,6 +9,8 @@ References
    outcome, Statistics in Medicine 20, 3875-3889.
 .. [4] J. P. T. Higgins, S. G. Thompson (2002), Quantifying heterogeneity in a meta-analysis, Statistics in Medicine 21,
    1539-1558.
+.. [5] C. Roever, G. Knapp, T. Friede (2015), Hartung-Knapp-Sidik-Jonkman approach and its modification for
+   random-effects meta-analysis with few studies, BMC Medical Research Methodology 15, 99.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ from scipy.stats import chi2, norm, t
 
 Floats = NDArray[np.float64]
 TauMethod = Literal["REML", "DL"]
+HartungKnapp = bool | Literal["adhoc"]
 # Relative change of the variance between sites at which scoring ends, and the most steps; scoring needs about ten.
 REML_TOL, REML_STEPS = 1e-12, 1000
 # Variances between sites at which the likelihood is compared before scoring, because it can have several maxima: from
 # this share of the smallest variance to the squared range of the estimates, about ten or more per decade.
 LEAST_SHARE, N_STARTS = 1e-3, 241
+# Relative difference between the lengths of two intervals that rounding can explain.
+NARROW = 1e-9
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Pooled:
         Variance between sites as a share of the total variance, and the total variance as a multiple of the variance
         within a typical site.
     prediction : (float, float)
-        Prediction interval of the true value of a new site.
+        Prediction interval of the true value of a new site; NaN for one estimate.
     """
 
     k: int
@@ -80,13 +85,18 @@ class Pooled:
     h_squared: float
     prediction: tuple[float, float]
 
+    @property
+    def is_narrow(self) -> bool:
+        """True if the interval of random effects is narrower than that of the fixed effect."""
+        return bool(self.random.upper - self.random.lower < (1.0 - NARROW) * (self.fixed.upper - self.fixed.lower))
+
 
 def pool(
     estimates: Floats,
     errors: Floats,
     *,
     method: TauMethod = "REML",
-    hartung_knapp: bool = True,
+    hartung_knapp: HartungKnapp = True,
     confidence_level: float = 0.95,
 ) -> Pooled:
     """Combine estimates of sites.
@@ -97,8 +107,9 @@ def pool(
         Estimates and their standard errors, finite and above 0; k is at least 1.
     method : {"REML", "DL"}, default "REML"
         Estimator of the variance between sites: restricted maximum likelihood [2]_, or DerSimonian and Laird [1]_.
-    hartung_knapp : bool, default True
+    hartung_knapp : bool or "adhoc", default True
         Standard errors of random effects from the observed spread, with t distributions [3]_; not for one estimate.
+        With "adhoc", the factor of the squared standard error is at least 1 [5]_.
     confidence_level : float, default 0.95
 
     Examples
@@ -115,7 +126,7 @@ def pool(
     weights = 1.0 / (variances + tau_squared)
     factor, freedom, quantile = 1.0, None, float(norm.ppf(level))
     if hartung_knapp and k > 1:
-        factor = cochran_q(estimates, 1.0 / weights) / (k - 1.0)
+        factor = max(cochran_q(estimates, 1.0 / weights) / (k - 1.0), float(hartung_knapp == "adhoc"))
         freedom, quantile = k - 1, float(t.ppf(level, k - 1))
     random = _mean(estimates, weights, factor, quantile, freedom)
     half = quantile * float(np.sqrt(random.standard_error**2 + tau_squared))
@@ -129,7 +140,7 @@ def pool(
         float(chi2.sf(q, k - 1)) if k > 1 else float("nan"),
         tau_squared / (tau_squared + typical) if k > 1 else 0.0,
         1.0 + tau_squared / typical if k > 1 else 1.0,
-        (random.value - half, random.value + half),
+        (random.value - half, random.value + half) if k > 1 else (float("nan"), float("nan")),
     )
 
 
@@ -138,7 +149,7 @@ def leave_one_out(
     errors: Floats,
     *,
     method: TauMethod = "REML",
-    hartung_knapp: bool = True,
+    hartung_knapp: HartungKnapp = True,
     confidence_level: float = 0.95,
 ) -> list[Pooled]:
     """Return the meta-analyses without each of the estimates; parameters as for :func:`pool`, k at least 2.

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 import multicentre as mc
 from multicentre.analytics import combine
-from multicentre.errors import ConfigurationError
+from multicentre.errors import CombinationWarning, ConfigurationError
 from multicentre.estimator.site_estimates import SiteEstimates
 
 ESTIMATES, ERRORS = [0.1, 0.9, 0.4], [0.15, 0.2, 0.3]
@@ -39,7 +39,10 @@ def test_a_site_without_an_estimate_is_named():
 
 
 def test_one_estimate_and_none_have_no_heterogeneity():
-    one = combine([0.3, np.nan], [0.1, 0.1])
+    with pytest.warns(CombinationWarning, match="no meta-analysis"):
+        one = combine([0.3, np.nan], [0.1, 0.1])
+    assert "no meta-analysis" in str(one)
+    assert np.isnan(one.pooled.prediction).all()
     assert one.pooled.random.value == 0.3
     assert np.isnan(one.pooled.q_p_value)
     assert one.pooled.i_squared == one.pooled.tau_squared == 0.0
@@ -56,6 +59,29 @@ def test_leave_one_out_names_the_site_that_is_left_out():
     expected = combine(ESTIMATES[:2], ERRORS[:2]).pooled
     assert frame.loc["turin", "estimate"] == expected.random.value
     assert frame.loc["turin", "tau_squared"] == expected.tau_squared
+
+
+def test_two_sites_that_agree_by_chance_are_marked():
+    with pytest.warns(CombinationWarning, match="between two sites is estimated as 0"):
+        combined = combine([0.3, 0.4], [0.2, 0.2])
+    assert combined.pooled.random.value == combined.pooled.fixed.value
+    assert "random effects are the fixed effect" in combined.forest().caption
+
+
+def test_a_narrow_hartung_knapp_interval_is_named_and_the_correction_avoids_it():
+    """metafor, rma(yi, sei = sei, test = "knha") and "adhoc"."""
+    estimates = SiteEstimates(
+        ("age",), tuple("abcd"), np.array([[0.30], [0.32], [0.29], [0.31]]), np.array([[0.1], [0.12], [0.11], [0.15]])
+    )
+    with pytest.warns(CombinationWarning, match="^age: The Hartung-Knapp interval is narrower"):
+        narrow = combine(estimates)["age"]
+    corrected = combine(estimates, hartung_knapp="adhoc")["age"]
+    assert (narrow.pooled.random.lower, narrow.pooled.random.upper) == pytest.approx((0.2828526, 0.3239384), abs=1e-7)
+    assert (corrected.pooled.random.lower, corrected.pooled.random.upper) == pytest.approx(
+        (0.1185861, 0.488205), abs=1e-6
+    )
+    assert "narrower" in str(narrow)
+    assert "ad hoc correction" in str(corrected)
 
 
 def test_ratios_are_drawn_on_the_given_axes():

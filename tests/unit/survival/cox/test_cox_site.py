@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.errors import ConfigurationError, DisclosureRefused, RefusedByPolicy
+from multicentre.errors import CombinationWarning, ConfigurationError, DisclosureRefused, RefusedByPolicy
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.estimator import FedCox
@@ -164,7 +164,8 @@ def test_a_site_that_refuses_its_own_fit_does_not_cost_the_others_theirs():
     assert list(effects.refused) == ["site-1"]
     assert "at least 10 patients" in effects.refused["site-1"]
     assert np.isfinite(effects.coefficients[[0, 2]]).all()
-    combined = mc.analytics.combine(effects)
+    with pytest.warns(CombinationWarning, match="between two sites"):
+        combined = mc.analytics.combine(effects)
     assert combined.to_frame()["sites"].tolist() == [2, 2, 2]
     assert "site-1: " in str(combined)
 
