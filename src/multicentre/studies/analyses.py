@@ -135,6 +135,7 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
         Entries of ``run.json``.
     """
     folder, estimator, place = setting.folder, analysis.estimator, analysis.place
+    answer = estimator.answer()  # before the model is saved, with what the answer has to state
     _save_model(estimator, folder.path / place / "model")
     folder.write_history(estimator.history_, place)
     labels = {name: site.labels or () for name, site in analysis.fitted_sites.items()}
@@ -156,7 +157,7 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
         folder.write(f"{place}comparison.json", comparison.to_dict(estimator.metrics))
     return {
         "status": "finished",
-        "answer": estimator.answer(),
+        "answer": answer,
         "model": model,
         **_sizes(estimator),
         "tables": tables,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from multicentre.core.published_counts import count_text
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, MulticentreError, nearest_name
 from multicentre.estimator.figures import Figure, Forest, Table
-from multicentre.estimator.presentation import effect_text, frame_of_tests, variable_of
+from multicentre.estimator.presentation import effect_text, frame_of_tests, p_text, variable_of
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
 from multicentre.estimator.site_estimates import Scale, SiteEstimates
 from multicentre.statistics.meta_analysis import pool
@@ -33,6 +33,12 @@ _INFERENCE = ("standard_errors_", "model_standard_errors_", "p_values_", "hazard
 _FIT = ("coef_", "log_likelihood_", "n_patients_", "n_events_", "converged_", "lead_")
 # Largest number of columns in the table and the plot of a fit.
 MOST_ROWS = 40
+# Level at which a rejected proportionality is part of the headline.
+LEVEL_OF_TESTS = 0.05
+SAVED_TESTS = Saved(
+    lambda tests: {name: asdict(test) for name, test in tests.items()},
+    lambda facts: {name: TestResult(**test) for name, test in facts.items()},
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,8 @@ class CoxResults(SurvivalEstimator):
     tests_ : dict of str to TestResult
         Tests of the null hypothesis that all coefficients are 0: "likelihood_ratio", "wald" and "score". After one
         round only "wald"; if a column has no standard error, only "score".
+    proportionality_ : dict of str to TestResult
+        Tests of proportional hazards, once :meth:`answer` or a report has requested them.
     n_patients_, n_events_ : int
         Patients and events of the fit; events beyond the horizon of a grid do not count.
     converged_ : bool
@@ -89,16 +97,15 @@ class CoxResults(SurvivalEstimator):
     saved_attributes: ClassVar[SavedAttributes] = {
         **SurvivalEstimator.saved_attributes,
         **dict.fromkeys((*_INFERENCE, *_FIT), PLAIN),
-        "tests_": Saved(
-            lambda tests: {name: asdict(test) for name, test in tests.items()},
-            lambda facts: {name: TestResult(**test) for name, test in facts.items()},
-        ),
+        "tests_": SAVED_TESTS,
+        "proportionality_": replace(SAVED_TESTS, optional=True),
     }
     coef_: Floats
     standard_errors_: Floats
     hazard_ratios_: Floats
     p_values_: Floats
     tests_: dict[str, TestResult]
+    proportionality_: dict[str, TestResult]
     confidence_level: float
     lead_: str
 
@@ -133,13 +140,18 @@ class CoxResults(SurvivalEstimator):
         return {"hazard-ratios": self.to_frame()} | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
 
     def answer(self) -> str:
-        """Return the hazard ratio of the exposure (the first column by default), with its interval and p-value."""
+        """Return the hazard ratio of the exposure (the first column by default), with its interval and p-value.
+
+        If a test of proportional hazards rejects (p < 0.05), for the exposure or for all columns together, a further
+        sentence says so. The sites are asked for the test, unless they were before.
+        """
         check_is_fitted(self, "model_")
         names = self.feature_names_in_
         place = self.first_effect(names)
         ratio, lower, upper = self.hazard_ratios_[place].tolist()
         row = (names[place], ratio, lower, upper)
-        return effect_text("hazard ratio", row, float(self.p_values_[place]), self.confidence_level, names)
+        effect = effect_text("hazard ratio", row, float(self.p_values_[place]), self.confidence_level, names)
+        return f"{effect} {self._proportionality_text(variable_of(names[place]))}".rstrip()
 
     def main_figure(self) -> Figure:
         """Return the forest plot of the hazard ratios, per unit of each column."""
@@ -218,6 +230,28 @@ class CoxResults(SurvivalEstimator):
         """Return tests of proportional hazards, by column and "global"; empty for a method without them."""
         return {}
 
+    def _proportionality(self) -> dict[str, TestResult]:
+        """Return the tests of proportional hazards, requested once per fit; empty if the sites do not answer."""
+        if "proportionality_" not in vars(self):
+            try:
+                self.proportionality_ = self.check_proportionality()
+            except (MulticentreError, NotFittedError):  # a loaded model, a closed federation, or sites that refuse
+                return {}
+        return self.proportionality_
+
+    def _proportionality_text(self, variable: str) -> str:
+        tests = self._proportionality()
+        if not tests:
+            return "Proportional hazards were not tested."
+        p_values = {name: test.p_value for name, test in tests.items() if test.p_value < LEVEL_OF_TESTS}
+        rejected = [name for name in p_values if variable_of(name) == variable]
+        if rejected:
+            listed = ", ".join(f"{name} ({p_text(p_values[name])})" for name in rejected)
+            return f"Hazards are not proportional by {listed}: the ratio is an average over the follow-up."
+        if "global" in p_values:
+            return f"Hazards are not proportional by all covariates together ({p_text(p_values['global'])})."
+        return ""
+
     def _table(self) -> Table:
         names = ["hazard_ratio", "lower", "upper", "p_value", "coefficient", "standard_error"]
         table = self.to_frame()[names].iloc[self._places()]
@@ -254,10 +288,7 @@ class CoxResults(SurvivalEstimator):
         names = {"likelihood_ratio": "likelihood ratio", "wald": "Wald", "score": "score"}
         tests = {f"all coefficients are 0, {names[name]}": self.tests_[name] for name in names if name in self.tests_}
         caption = "Global tests of the coefficients"
-        try:
-            proportional = self.check_proportionality()
-        except (MulticentreError, NotFittedError):  # a loaded model, a closed federation, or sites that refuse
-            proportional = {}
+        proportional = self._proportionality()
         if proportional:
             caption += ", and tests of proportional hazards by Grambsch and Therneau (small p-values speak against it)"
             tests["proportional hazards, all columns"] = proportional["global"]
@@ -278,6 +309,8 @@ class CoxResults(SurvivalEstimator):
         return name, ratio, low, high
 
     def _set_inference(self, fit: Fit, spread_of: Floats, model_based: Floats) -> None:
+        if "proportionality_" in vars(self):  # of an earlier fit
+            del self.proportionality_
         spread = self.agreed_.spread
         self.coef_ = fit.coefficients / spread
         self.covariance_ = spread_of / np.outer(spread, spread)

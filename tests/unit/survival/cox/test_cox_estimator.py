@@ -194,7 +194,7 @@ def test_figures_show_ratios_and_sites():
     assert all(read_figure(each.to_dict()) == each for each in shown)
     closed = model.figures({}, {})
     assert [type(each) for each in closed] == [Table, Forest, Table]
-    assert len(closed[2].rows) == len(model.tests_)
+    assert closed[2] == shown[2]  # the tests were requested before
     with pytest.raises(ConfigurationError, match="one of the fit's columns"):
         model.forest_plot("z", model._effects_of(sites))
 
@@ -213,8 +213,33 @@ def test_hazards_that_cross_fail_the_test_of_proportionality():
         assert tests["x0"].p_value < 1e-6
         assert tests["x1"].p_value > 1e-3
         assert tests["global"].degrees_of_freedom == 2
+        assert model.answer().endswith("Proportional hazards were not tested.")
     with pytest.raises(ConfigurationError, match="'km', 'rank'"):
         model.check_proportionality("square")
+
+
+def test_a_rejected_proportionality_is_part_of_the_headline_of_saved_models_too(tmp_path):
+    rng, sites = np.random.default_rng(0), {}
+    for site in ("lyon", "oslo", "porto"):
+        X = rng.normal(size=(200, 2))
+        group = X[:, 0] > 0
+        time = np.where(group, rng.exponential(1.0, 200) ** 0.4, rng.exponential(1.0, 200) ** 2.0)
+        columns = ["arm", "age"]
+        data = mc.data.SurvivalData(np.column_stack([group, X[:, 1]]), time, np.ones(200), columns=columns)
+        sites[site] = data
+    with mc.Federation.in_process(sites, policy=OPEN) as federation:
+        model = FedCox().fit(federation)
+        answer = model.answer()
+        other = FedCox().fit(federation)
+        other.exposure = "age"
+        of_age = other.answer()
+    assert answer.endswith(
+        "Hazards are not proportional by arm (p < 0.001): the ratio is an average over the follow-up."
+    )
+    assert of_age.endswith("Hazards are not proportional by all covariates together (p < 0.001).")
+    model.save(tmp_path / "model")
+    assert FedCox.load(tmp_path / "model").answer() == answer
+    assert fitted(sites).answer().endswith("Proportional hazards were not tested.")
 
 
 def test_too_few_rounds_are_warned_of():
