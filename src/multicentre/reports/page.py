@@ -171,7 +171,12 @@ class _Numbers:
     """Numbers figures and tables in the order of the template."""
 
     def __init__(self) -> None:
-        self._counts = {kind: count(1) for kind in ("Figure", "Table")}
+        self._last = {"Figure": 0, "Table": 0}
 
     def __call__(self, kind: str) -> str:
-        return f"{kind} {next(self._counts[kind])}."
+        self._last[kind] += 1
+        return f"{kind} {self._last[kind]}."
+
+    def again(self, kind: str) -> str:
+        """Return the last number, for the next part of a table that is cut."""
+        return f"{kind} {self._last[kind]}, continued."

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from multicentre.estimator.figures import Bars, Densities, Figure, HeatMap, Table
+from multicentre.estimator.figures import Bars, Densities, Figure, HeatMap
 
 # Six rows of five panels are 7.0 inches high (6 * 1.15 + 0.1); an A4 page has 10.3 inches (262 mm).
 MOST_PANELS = 30
@@ -20,16 +19,13 @@ MOST_CELL_COLUMNS = 60
 # Bars of all series count, as the height grows with them: 22 pairs take 9.4 of the page's 10.3 inches.
 MOST_BARS = 44
 
-# Nine columns have about 19 mm each of the page's width of 174 mm.
-MOST_TABLE_COLUMNS = 9
-
 
 def fit_to_pages(figure: Figure) -> list[Figure]:
-    """Return a figure as parts that fit a page; most are one part.
+    """Return a figure as parts that fit a page; most are one part. A table on the page cuts itself.
 
-    >>> wide = Table("T", "", "data", ["site", *"abcdefghijkl"], [["lyon", *range(12)]])
-    >>> [len(part.columns) for part in fit_to_pages(wide)]
-    [7, 7]
+    >>> bars = Bars("B", "", "model", "share", [str(place) for place in range(60)], {"a": [0.5] * 60}, {})
+    >>> [len(part.categories) for part in fit_to_pages(bars)]
+    [30, 30]
     """
     parts = _parts(figure)
     if len(parts) == 1:
@@ -55,8 +51,6 @@ def _parts(figure: Figure) -> list[Figure]:
         return [
             _some_bars(figure, a, b) for a, b in _cuts(len(figure.categories), MOST_BARS // max(1, len(figure.series)))
         ]
-    if isinstance(figure, Table):
-        return [_some_columns(figure, a, b) for a, b in _cuts(len(figure.columns) - 1, MOST_TABLE_COLUMNS - 1)]
     return [figure]
 
 
@@ -67,14 +61,6 @@ def _some_bars(figure: Bars, start: int, end: int) -> Bars:
         series={name: values[start:end] for name, values in figure.series.items()},
         spread={name: values[start:end] for name, values in figure.spread.items()},
     )
-
-
-def _some_columns(figure: Table, start: int, end: int) -> Table:
-    def part_of(row: Sequence[str | float | None]) -> list[str | float | None]:
-        return [*row[:1], *row[1 + start : 1 + end]]
-
-    names = [*figure.columns[:1], *figure.columns[1 + start : 1 + end]]
-    return replace(figure, columns=names, rows=[part_of(row) for row in figure.rows])
 
 
 def _cuts(length: int, most: int) -> list[tuple[int, int]]:

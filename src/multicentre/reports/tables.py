@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from multicentre.core.published_counts import LEAST_PUBLISHED
@@ -19,8 +20,12 @@ LONG_CELL = 40
 # Longer words in the first column are broken, so that the other columns have room; names of up to 24 letters are not
 # broken in tables of up to six columns, where they take a third of the width.
 MOST_LETTERS, MOST_LETTERS_OF_FEW, FEW_COLUMNS = 18, 24, 6
-# Mean width of a letter in em.
-LETTER = 0.56
+# Mean width of a letter in em, in regular and in bold face; padding of a cell; width of its smallest column.
+LETTER, BOLD_LETTER, PADDING, SMALLEST = 0.56, 0.62, 1.0, 4.9
+# Width of a table in em of its text: 47 rem of the page at 0.82 rem; an A4 page has 174 mm, 60 em in print.
+PAGE_WIDTH = 56.0
+# Longer texts of numbers than "1,234.5 (1,200.1 to 1,300.9)" are broken.
+LONG_NUMBER = 30
 # Tables of up to 16 rows are printed on one page: they take a third of it.
 SHORT = 16
 HIDDEN = "hidden"
@@ -55,9 +60,50 @@ class PageTable:
     total: bool = False
     groups: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
+    @property
+    def parts(self) -> list[PageTable]:
+        """The table cut by columns into parts that are whole on the page, each with the first column.
+
+        >>> wide = PageTable("", ["", *"abcdef"], [["age", *["63.4 [55.9, 70.8]"] * 6]], frozenset(range(1, 7)))
+        >>> [list(part.columns) for part in wide.parts]
+        [['', 'a', 'b', 'c'], ['', 'd', 'e', 'f']]
+        """
+        room = PAGE_WIDTH - self.name_width
+        widths = [self._width(column) for column in range(1, len(self.columns))]
+        if sum(widths) <= room:
+            return [self]
+        # Parts of about the same width; a single column may be wider than the page, and is then broken.
+        share = sum(widths) / math.ceil(sum(widths) / room)
+        cuts, filled = [0], 0.0
+        for place, width in enumerate(widths):
+            is_full = filled + width > room or filled + width / 2 > share
+            if is_full and place > cuts[-1]:
+                cuts, filled = [*cuts, place], 0.0
+            filled += width
+        return [self._columns(start + 1, end + 1) for start, end in pairwise([*cuts, len(widths)])]
+
+    def _columns(self, start: int, end: int) -> PageTable:
+        places = [0, *range(start, end)]
+        return replace(
+            self,
+            columns=[self.columns[place] for place in places],
+            rows=[[row[place] for place in places] for row in self.rows],
+            numeric=frozenset(at for at, place in enumerate(places) if place in self.numeric),
+            code=frozenset(at for at, place in enumerate(places) if place in self.code),
+        )
+
+    def _width(self, column: int) -> float:
+        """Return the least width of a column in em: of its heading's longest word, and of numbers on one line."""
+        word = max((len(word) for word in self.columns[column].split()), default=0)
+        widths = [SMALLEST, BOLD_LETTER * min(word, LONG_WORD) + PADDING]
+        if column in self.numeric:
+            widths.append(LETTER * min(max((len(row[column]) for row in self.rows), default=0), LONG_NUMBER) + PADDING)
+        return max(widths)
+
     def look(self, column: int) -> str:
         """Return the style classes of a cell."""
-        classes = {"number": column in self.numeric, "code": column in self.code}
+        is_long = column in self.numeric and any(len(row[column]) > LONG_NUMBER for row in self.rows)
+        classes = {"number": column in self.numeric, "long": is_long, "code": column in self.code}
         return " ".join(name for name, holds in classes.items() if holds)
 
     @property

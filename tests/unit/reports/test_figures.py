@@ -6,6 +6,7 @@ import pytest
 from multicentre.estimator.figures import Bars, Cloud, Densities, HeatMap, Lines, Panel, Points, Table
 from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw
+from multicentre.reports.method_tables import method_table
 from multicentre.reports.parts import MOST_CELL_ROWS, MOST_PANELS, fit_to_pages
 from multicentre.reports.svg import COLOURS, inline_svg, label
 
@@ -109,6 +110,21 @@ def test_many_panels_and_bars_are_cut():
 
 
 def test_a_wide_table_is_cut_with_its_first_column_in_each_part():
-    parts = fit_to_pages(Table("T", "", "data", ["site", *map(str, range(20))], [["lyon", *map(float, range(20))]]))
-    assert all(part.columns[0] == "site" and part.rows[0][0] == "lyon" for part in parts)
-    assert [value for part in parts for value in part.rows[0][1:]] == list(map(float, range(20)))
+    numbers = list(map(float, range(20)))
+    whole = method_table(Table("T", "", "data", ["site", *map(str, range(20))], [["lyon", *numbers]]))
+    assert len(whole.parts) > 1
+    assert all(part.columns[0] == "site" and part.rows[0][0] == "lyon" for part in whole.parts)
+    assert [cell for part in whole.parts for cell in part.rows[0][1:]] == list(whole.rows[0][1:])
+    assert all(part.numeric == frozenset(range(1, len(part.columns))) for part in whole.parts)
+
+
+@pytest.mark.parametrize("n_groups", [2, 5, 6, 12])
+def test_every_part_of_a_wide_table_is_within_the_page(n_groups):
+    cells = ["63.4 [55.9, 70.8]"] * n_groups
+    columns = ["", "overall", *(f"hospital {place}" for place in range(n_groups)), "difference", "p"]
+    table = method_table(Table("Table 1", "", "model", columns, [["age", "63.4 [55.9, 70.8]", *cells, "0.03", "0.6"]]))
+    for part in table.parts:
+        letters = [
+            max(len(part.columns[place].split()[0]), len(part.rows[0][place])) for place in range(1, len(part.columns))
+        ]
+        assert part.name_width + sum(0.56 * number + 1.0 for number in letters) <= 57.3
