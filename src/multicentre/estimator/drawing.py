@@ -133,7 +133,7 @@ def _draw_curves(figure: Curves, axes: Axes) -> None:
         limits: dict[str, Any] = {"step": between, "alpha": 0.16, "linewidth": 0, "color": line.get_color()}
         axes.fill_between(x, _numbers(band.lower), _numbers(band.upper), **limits)
     axes.set_ylim(0.0, 1.02)
-    axes.set_xlim(left=0.0)
+    axes.set_xlim(0.0, figure.end)
     if figure.at_risk:
         _write_numbers(figure, axes)
     _name_axes(axes, figure.x_label, figure.y_label, len(figure.bands))

@@ -72,7 +72,8 @@ class Band:
 class Curves(Figure):
     """Curves with bands around them; below, numbers by curve at chosen positions, None for those of too few patients.
 
-    ``steps`` draws each value up to the next position; otherwise points are joined by straight lines.
+    ``steps`` draws each value up to the next position; otherwise points are joined by straight lines. The axis runs to
+    ``end``, or to the last point without one.
     """
 
     x_label: str
@@ -81,6 +82,7 @@ class Curves(Figure):
     steps: bool
     positions: Numbers
     at_risk: Mapping[str, Sequence[float | None]]
+    end: float | None = None
 
 
 @dataclass(frozen=True)

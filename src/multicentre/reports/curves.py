@@ -37,7 +37,7 @@ def draw_curves(figure: Curves, width: float = WIDTH) -> str:
             for band, colour, stroke in zip(figure.bands, cycle(COLOURS), cycle(STROKES), strict=False)
         ]
         axes.set_ylim(0.0, 1.02)
-        axes.set_xlim(left=0.0)
+        axes.set_xlim(0.0, figure.end)
         axes.set_ylabel(label(figure.y_label, 45))
         axes.set_xlabel(label(figure.x_label, room(90, width)))
         column, names = split_prefix([band.name for band in figure.bands])
@@ -65,10 +65,10 @@ def _draw_band(axes: Axes, band: Band, colour: str, stroke: Any, *, steps: bool)
 def split_prefix(names: Sequence[str]) -> tuple[str, list[str]]:
     """Return the column that all names begin with, and the names without it.
 
-    >>> split_prefix(["stage I", "stage II"]), split_prefix(["grade=1", "grade=2"]), split_prefix(["all"])
-    (('stage', ['I', 'II']), ('grade', ['1', '2']), ('', ['all']))
+    >>> split_prefix(["stage I", "stage II"]), split_prefix(["Tumour grade: 1", "Tumour grade: 2"])
+    (('stage', ['I', 'II']), ('Tumour grade', ['1', '2']))
     """
-    for sign in ("=", " "):
+    for sign in (": ", "=", " "):
         columns = {name.partition(sign)[0] for name in names if name.partition(sign)[2]}
         if len(names) > 1 and len(columns) == 1 and all(name.partition(sign)[2] for name in names):
             return columns.pop(), [name.partition(sign)[2] for name in names]

@@ -18,12 +18,13 @@ LONG_WORD = 12
 # In 400 pixels, a column of three has room for about four lines of 10 letters.
 LONG_CELL = 40
 # Longer words in the first column are broken, so that the other columns have room; names of up to 24 letters are not
-# broken in tables of up to six columns, where they take a third of the width.
-MOST_LETTERS, MOST_LETTERS_OF_FEW, FEW_COLUMNS = 18, 24, 6
-# Mean width of a letter in em, in regular and in bold face; padding of a cell; width of its smallest column.
-LETTER, BOLD_LETTER, PADDING, SMALLEST = 0.56, 0.62, 1.0, 4.9
+# broken where there is room for a third of the width.
+MOST_LETTERS, MOST_LETTERS_OF_FEW = 18, 24
+# Mean width of a letter in em, in regular and in bold face; of digits and of the marks between them in a wide face
+# (DejaVu Sans); padding of a cell; width of the smallest column.
+LETTER, BOLD_LETTER, DIGIT, MARK, PADDING, SMALLEST = 0.56, 0.68, 0.64, 0.36, 1.0, 4.9
 # Width of a table in em of its text: 47 rem of the page at 0.82 rem; an A4 page has 174 mm, 60 em in print.
-PAGE_WIDTH = 56.0
+PAGE_WIDTH = 57.0
 # Longer texts of numbers than "1,234.5 (1,200.1 to 1,300.9)" are broken.
 LONG_NUMBER = 30
 # Tables of up to 16 rows are printed on one page: they take a third of it.
@@ -68,7 +69,7 @@ class PageTable:
         >>> [list(part.columns) for part in wide.parts]
         [['', 'a', 'b', 'c'], ['', 'd', 'e', 'f']]
         """
-        room = PAGE_WIDTH - self.name_width
+        room = PAGE_WIDTH - self._widest_word
         widths = [self._width(column) for column in range(1, len(self.columns))]
         if sum(widths) <= room:
             return [self]
@@ -97,7 +98,8 @@ class PageTable:
         word = max((len(word) for word in self.columns[column].split()), default=0)
         widths = [SMALLEST, BOLD_LETTER * min(word, LONG_WORD) + PADDING]
         if column in self.numeric:
-            widths.append(LETTER * min(max((len(row[column]) for row in self.rows), default=0), LONG_NUMBER) + PADDING)
+            numbers = [row[column] for row in self.rows if len(row[column]) <= LONG_NUMBER]
+            widths.append(max(map(_number_width, numbers), default=0.0) + PADDING)
         return max(widths)
 
     def look(self, column: int) -> str:
@@ -120,18 +122,25 @@ class PageTable:
 
     @property
     def name_width(self) -> float:
-        """Width of the first column in em: of its longest word, or of its longest name where there is room."""
-        names = [row[0] for row in self.rows]
-        longest_word = max((len(word) for name in names for word in name.split()), default=0)
-        letters = min(longest_word, MOST_LETTERS)
-        if len(self.columns) <= FEW_COLUMNS:
-            letters = max(letters, min(max(map(len, names), default=0), MOST_LETTERS_OF_FEW))
-        return round(1.0 + LETTER * letters, 1)
+        """Width of the first column in em: of its longest name where there is room, at least of its longest word."""
+        letters = min(max((len(row[0]) for row in self.rows), default=0), MOST_LETTERS_OF_FEW)
+        room = PAGE_WIDTH - sum(self._width(column) for column in range(1, len(self.columns)))
+        return round(max(self._widest_word, min(PADDING + LETTER * letters, room)), 1)
+
+    @property
+    def _widest_word(self) -> float:
+        longest = max((len(word) for row in self.rows for word in row[0].split()), default=0)
+        return PADDING + LETTER * min(longest, MOST_LETTERS)
 
     def heading_look(self, column: int) -> str:
         """Return the style classes of a column's heading; only a word that is long for a column may be broken."""
         is_long = any(len(word) > LONG_WORD for word in self.columns[column].split())
         return " ".join(name for name, holds in {"number": column in self.numeric, "long": is_long}.items() if holds)
+
+
+def _number_width(text: str) -> float:
+    """Return the width of a text of numbers in em."""
+    return sum(DIGIT if letter.isalnum() else MARK for letter in text)
 
 
 def site_table(run: RunMetadata) -> PageTable:

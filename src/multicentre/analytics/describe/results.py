@@ -377,8 +377,8 @@ class DescribeResults(FederatedEstimator):
     def answer(self) -> str:
         """Return the numbers of patients, of all and of each group."""
         sizes = self.to_frame().loc["n"]
-        groups = ", ".join(f"{sizes[name]} {self.by} {name}" for name in self.group_names_)
-        return f"{sizes[OVERALL]} patients{f': {groups}' if groups else ''}."
+        groups = ", ".join(f"{name} {sizes[name]}" for name in self.group_names_)
+        return f"{sizes[OVERALL]} patients{f', by {self.by}: {groups}' if groups else ''}."
 
     def main_figure(self) -> Figure:
         """Return the standardised differences between groups, or, without groups, the shares of missing values."""

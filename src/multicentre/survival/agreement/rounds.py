@@ -40,6 +40,8 @@ from multicentre.survival.agreement.sketch import (
 from multicentre.survival.times import check_grid
 
 Floats = NDArray[np.float64]
+# From the horizon and the unit of times to times at which results are stated.
+StatedTimes = Callable[[float, str], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Needs:
     cause : int
         Code of the event of interest.
     stated_times : callable, optional
-        Function from the horizon to times at which results are stated; the nearest quantiles are moved to them.
+        Function from the horizon and the unit to times at which results are stated; the nearest
+        quantiles are moved to them.
     """
 
     n_times: int = 64
@@ -70,7 +73,7 @@ class Needs:
     exact: bool = False
     n_bins: int = 0
     cause: int = 1
-    stated_times: Callable[[float], Sequence[float]] | None = None
+    stated_times: StatedTimes | None = None
 
 
 def agree(
@@ -169,7 +172,7 @@ def _settle(
         needs.cause,
         sizes.n_patients,
         sizes.n_events,
-        _grid(session, part, needs, counts),
+        _grid(session, part, needs, counts, described.units[0]),
         scale.centre,
         scale.spread,
         edges,
@@ -256,7 +259,9 @@ def _warn_of_late_horizon(horizon: float, leaving: Floats) -> None:
         )
 
 
-def _grid(session: Session, part: type[SurvivalPart], needs: Needs, counts: messages.TimeCounts | None) -> Floats:
+def _grid(
+    session: Session, part: type[SurvivalPart], needs: Needs, counts: messages.TimeCounts | None, unit: str
+) -> Floats:
     if needs.times is not None:
         check_grid(needs.times)
         return needs.times
@@ -268,4 +273,6 @@ def _grid(session: Session, part: type[SurvivalPart], needs: Needs, counts: mess
         times = np.unique(np.concatenate([answer.times for answer in answers.values()]))
         return times if needs.horizon is None else times[times <= horizon]
     grid = event_grid(counts.events, horizon, needs.n_times)
-    return grid if needs.stated_times is None else move_to(grid, np.asarray(needs.stated_times(horizon), np.float64))
+    if needs.stated_times is None:
+        return grid
+    return move_to(grid, np.asarray(needs.stated_times(horizon, unit), np.float64))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from multicentre.estimator.figures import Curves, Figure
 from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.presentation import interval_text, number_text
+from multicentre.survival.agreement.rounds import StatedTimes
 from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
     MOST_STATED,
@@ -29,6 +30,7 @@ from multicentre.survival.curves.tables.estimator import (
     named,
     numbers_below,
     shown_times,
+    stated_times,
     time_label,
 )
 from multicentre.survival.curves.tables.risk import RiskTable, read_curve
@@ -269,8 +271,8 @@ class AalenJohansen(TableEstimator):
         self.variance = variance
 
     @property
-    def _stated_times(self) -> Callable[[float], Sequence[float]]:
-        return chosen_times if self.at is None else lambda _: self.at or ()
+    def _stated_times(self) -> StatedTimes:
+        return stated_times(self.at)
 
     def incidence_at(self, times: Sequence[float] | Floats) -> Floats:
         """Return the incidence at t given times, shape (g, c, t); NaN beyond the horizon."""
@@ -331,7 +333,7 @@ class AalenJohansen(TableEstimator):
     def _at_chosen_times(self) -> pd.DataFrame:
         import pandas as pd
 
-        times = np.array(shown_times(self.at, self.times, self.horizon_))
+        times = np.array(shown_times(self.at, self.times, self.horizon_, self.agreed_.unit))
         columns = {"incidence": self.incidence_, "lower": self.lower_, "upper": self.upper_}
         blocks = []
         for number, cause in enumerate(self._causes()):
@@ -384,7 +386,7 @@ class AalenJohansen(TableEstimator):
         """Return the figure of the incidences, with numbers at risk below it."""
         check_is_fitted(self, "table_")
         table = self.table_
-        times = shown_times(self.at, self.times, self.horizon_)
+        times = chosen_times(self.horizon_, self.agreed_.unit)
         positions = counted_times(table.grid, times, exact=table.exact)
         bands = [
             band_of(
@@ -409,6 +411,7 @@ class AalenJohansen(TableEstimator):
             table.exact,
             positions,
             numbers_below(table, positions, self.group, least=self.least_published),
+            self.horizon_,
         )
         return [figure]
 

@@ -224,13 +224,28 @@ def test_stated_times_are_times_of_the_grid_and_their_numbers_at_risk_are_those_
     sites = {name: data.take(np.arange(place, 600, 2)) for place, name in enumerate(["lyon", "oslo"])}
     with mc.Federation.in_process(sites) as federation:
         model = kind(at=at).fit(federation)
-    stated = at or [time for time in model.figures({}, {})[0].positions if time > 0]
+    figure = model.figures({}, {})[0]
+    stated = [time for time in figure.positions if time > 0]
     assert len(model.times_) <= 64
-    assert set(stated) <= set(model.times_.tolist())
-    numbers = next(iter(model.figures({}, {})[0].at_risk.values()))
+    assert {*stated, *(at or ())} <= set(model.times_.tolist())
+    numbers = next(iter(figure.at_risk.values()))
     events_at_stated = [(data.time == time).sum() for time in stated]
     assert not any(events_at_stated)  # recorded times are no round numbers
     assert numbers[1:] == [float((data.time > time).sum()) for time in stated]
+
+
+@pytest.mark.parametrize("kind", [mc.survival.KaplanMeier, mc.survival.AalenJohansen])
+def test_stated_times_choose_the_table_and_leave_the_axis(kind):
+    data = mc.datasets.simulate_survival(300, random_state=3, competing=kind is mc.survival.AalenJohansen)
+    with mc.Federation.in_process({"lyon": data, "oslo": data}) as federation:
+        plain, early = (kind(at=at).fit(federation) for at in (None, [6.0]))
+    shown, cut = plain.figures({}, {})[0], early.figures({}, {})[0]
+    assert cut.positions == shown.positions
+    assert cut.end == shown.end == early.horizon_
+    axes = early.plot()
+    assert axes.get_xlim() == (0.0, early.horizon_)
+    assert axes.get_xticks().tolist() == list(cut.positions)
+    assert set(next(table for name, table in early.result_tables().items() if "at-times" in name)["time"]) == {6.0}
 
 
 def test_numbers_at_risk_stand_at_times_of_a_coarse_grid_alone():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +22,7 @@ from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.estimator.site_estimates import SiteEstimates
+from multicentre.survival.agreement.rounds import StatedTimes
 from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, IntervalScale
 from multicentre.survival.curves.kaplan_meier.site_estimates import median_estimates, survival_estimates
@@ -37,6 +38,7 @@ from multicentre.survival.curves.tables.estimator import (
     named,
     numbers_below,
     shown_times,
+    stated_times,
     time_label,
 )
 from multicentre.survival.curves.tables.risk import RiskTable, read_curve
@@ -47,9 +49,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def show_curves(
-    curves: Curves, unit: str, group: str | None, times: Sequence[float], *, least: int = LEAST_PUBLISHED
-) -> list[Figure]:
+def show_curves(curves: Curves, unit: str, group: str | None, *, least: int = LEAST_PUBLISHED) -> list[Figure]:
     """Return the figure of the curves, and the table of medians, means and follow-up.
 
     Parameters
@@ -59,8 +59,6 @@ def show_curves(
         Unit of the times.
     group : str or None
         Column that defines the groups.
-    times : sequence of float
-        Times of the numbers at risk; on a grid that is not exact, its nearest times.
     least : int, default 5
         Smallest count that is stated.
     """
@@ -70,7 +68,7 @@ def show_curves(
         band_of(named(group, name), table, place, (curves.survival[place], lower[place], upper[place]), start=1.0)
         for place, name in enumerate(curves.groups)
     ]
-    positions = counted_times(table.grid, times, exact=table.exact)
+    positions = counted_times(table.grid, chosen_times(curves.horizon, unit), exact=table.exact)
     between = "" if table.exact else f" Curves are linear between the {len(table.grid)} times that were counted."
     figure = Drawn(
         "Survival (Kaplan-Meier)",
@@ -84,6 +82,7 @@ def show_curves(
         table.exact,
         positions,
         numbers_below(table, positions, group, least=least),
+        curves.horizon,
     )
     return [figure, _summary(curves, unit, group, least)]
 
@@ -269,8 +268,8 @@ class KaplanMeier(TableEstimator):
         self.cause = cause
 
     @property
-    def _stated_times(self) -> Callable[[float], Sequence[float]]:
-        return chosen_times if self.at is None else lambda _: self.at or ()
+    def _stated_times(self) -> StatedTimes:
+        return stated_times(self.at)
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use, including curves by site."""
@@ -345,7 +344,7 @@ class KaplanMeier(TableEstimator):
     def _at_chosen_times(self) -> pd.DataFrame:
         import pandas as pd
 
-        times = np.array(shown_times(self.at, self.times, self.horizon_))
+        times = np.array(shown_times(self.at, self.times, self.horizon_, self.agreed_.unit))
         columns = dict(zip(("survival", "lower", "upper"), (self.survival_, *self.curves_.limits), strict=True))
         curves = {
             name: read_curve(rows, self.table_, times, start=1.0, horizon=self.horizon_)
@@ -437,8 +436,7 @@ class KaplanMeier(TableEstimator):
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figure of the curves with numbers at risk below it, and the tables of medians and means."""
         check_is_fitted(self, "table_")
-        times = shown_times(self.at, self.times, self.horizon_)
-        return show_curves(self.curves_, self.agreed_.unit, self.group, times, least=self.least_published)
+        return show_curves(self.curves_, self.agreed_.unit, self.group, least=self.least_published)
 
     def _causes(self) -> tuple[int, ...]:
         return (self.cause,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -19,7 +19,7 @@ from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
 from multicentre.survival.agreement.messages import Agreed, Columns
-from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.agreement.rounds import Needs, StatedTimes, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.curves.tables.groups import Grouping, find_groups, find_members
 from multicentre.survival.curves.tables.risk import RiskTable, count_table
@@ -158,8 +158,8 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         self._show(self.table_)
 
     @property
-    def _stated_times(self) -> Callable[[float], Sequence[float]] | None:
-        """Function from the horizon to times at which results are stated, which the grid then contains."""
+    def _stated_times(self) -> StatedTimes | None:
+        """Function from the horizon and the unit to times at which results are stated, which the grid contains."""
         return None
 
     def _agree(self, session: Session, needs: Needs) -> None:
@@ -210,17 +210,24 @@ LEAST_SHOWN = 10
 N_POSITIONS = 6
 
 
-def chosen_times(horizon: float) -> list[float]:
-    """Return round times from 0 to a horizon, at most eight.
+# Steps between times in months: quarters, half years and years.
+MONTHS = (1.0, 2.0, 3.0, 6.0, 12.0, 24.0, 60.0, 120.0)
+
+
+def chosen_times(horizon: float, unit: str = "") -> list[float]:
+    """Return round times from 0 to a horizon, at most eight; in months, those of quarters or years.
 
     Examples
     --------
-    >>> chosen_times(95.0)
-    [0.0, 20.0, 40.0, 60.0, 80.0]
+    >>> chosen_times(95.0), chosen_times(41.0, "months")
+    ([0.0, 20.0, 40.0, 60.0, 80.0], [0.0, 12.0, 24.0, 36.0])
     """
     rough = horizon / N_POSITIONS
-    unit = 10.0 ** np.floor(np.log10(rough))
-    width = unit * next(step for step in (1.0, 2.0, 2.5, 5.0, 10.0) if step * unit >= rough * 0.9)
+    power = 10.0 ** np.floor(np.log10(rough))
+    steps = [power * step for step in (1.0, 2.0, 2.5, 5.0, 10.0)]
+    if unit.lower().startswith("month") and 0.5 <= rough <= MONTHS[-1]:
+        steps = list(MONTHS)
+    width = next(step for step in steps if step >= rough * 0.9)
     return [float(np.round(place * width, 12)) for place in range(int(horizon / width + 1e-9) + 1)]
 
 
@@ -228,7 +235,12 @@ def chosen_times(horizon: float) -> list[float]:
 MOST_STATED = 12
 
 
-def shown_times(at: Sequence[float] | None, times: Times, horizon: float) -> list[float]:
+def stated_times(at: Sequence[float] | None) -> StatedTimes:
+    """Return the function from the horizon and the unit to the times that a grid contains: round ones, and `at`."""
+    return lambda horizon, unit: sorted({*chosen_times(horizon, unit), *(at or ())})
+
+
+def shown_times(at: Sequence[float] | None, times: Times, horizon: float, unit: str = "") -> list[float]:
     """Return the times of a table of results: stated ones, those of a short grid, or round ones up to the horizon.
 
     Examples
@@ -239,7 +251,7 @@ def shown_times(at: Sequence[float] | None, times: Times, horizon: float) -> lis
     if at is not None:
         return [float(time) for time in at]
     if times is None or isinstance(times, str) or len(times) > MOST_STATED:
-        return chosen_times(horizon)[1:]
+        return chosen_times(horizon, unit)[1:]
     return [float(time) for time in times]
 
 

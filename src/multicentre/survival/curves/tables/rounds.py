@@ -9,7 +9,7 @@ The protocol consists of:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from multicentre.core.session import Session
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.rounds import Needs
+from multicentre.survival.agreement.rounds import Needs, StatedTimes
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.curves.tables.risk import RiskTable
 from multicentre.survival.curves.tables.site import ByGroup, ExactTable, Table, TablePart
@@ -31,7 +31,7 @@ def needs_of(
     n_times: int,
     horizon: float | None,
     cause: int,
-    stated_times: Callable[[float], Sequence[float]] | None = None,
+    stated_times: StatedTimes | None = None,
 ) -> Needs:
     """Return the requirements of an estimator on the agreement.
 
