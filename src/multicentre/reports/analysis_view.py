@@ -16,6 +16,7 @@ from multicentre.reports.figures import draw, fits_narrow
 from multicentre.reports.formats import format_number
 from multicentre.reports.machine_paths import without_folders
 from multicentre.reports.method_tables import method_table
+from multicentre.reports.methods_text import COMPLETE
 from multicentre.reports.parts import fit_to_pages
 from multicentre.reports.references import with_references
 from multicentre.reports.run_contents import Analysis, Headline
@@ -26,7 +27,6 @@ TABLE_ONE = "describe"
 MISSING_VALUES = "Missing values"
 # Headlines that compare fits, and are no result of a study.
 NO_RESULTS = ("largest difference",)
-COMPLETE = "No missing values."
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Items:
 
     patients: list[Item] = field(default_factory=list)
     result: list[Item] = field(default_factory=list)
+    validation: list[Item] = field(default_factory=list)
     sites: list[Item] = field(default_factory=list)
     missing: list[Item] = field(default_factory=list)
     fit: list[Item] = field(default_factory=list)
@@ -138,7 +139,7 @@ def _part_of(figure: Figure, parts: Items, method: str) -> list[Item]:
         return parts.sites if isinstance(figure, Forest) and figure.n_pooled else parts.result
     if figure.section == "data":
         return parts.missing if figure.title == MISSING_VALUES else parts.sites
-    return parts.fit if figure.section == "fit" else parts.sites
+    return parts.fit if figure.section == "fit" else parts.validation
 
 
 def _history_curves(analysis: Analysis) -> list[Figure]:

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from multicentre.errors import MulticentreError
 from multicentre.estimator.base import find_estimator
@@ -33,13 +34,18 @@ class Reference:
         return f"@{kind}{{{self.key},\n" + ",\n".join(lines) + "\n}"
 
 
-def references_of(method: str) -> list[Reference]:
+def references_of(method: str, parameters: Mapping[str, Any] | None = None) -> list[Reference]:
     """Return the publications that the documentation of a method names; none if the method is not installed.
+
+    With `parameters`, a publication that the documentation cites at a parameter is returned only if the parameter is
+    among them and is not False.
 
     Examples
     --------
     >>> [reference.key for reference in references_of("log-rank")]
     ['mantel1966']
+    >>> [reference.key for reference in references_of("fed-cox", {"robust": True})]
+    ['cox1972', 'lu2015', 'lin1989', 'grambsch1994']
     """
     try:
         estimator = find_estimator(method)
@@ -50,7 +56,20 @@ def references_of(method: str) -> list[Reference]:
     if not heading:
         return []
     section = re.split(r"\n\S[^\n]*\n-{3,}\n", rest)[0]
-    return [read_reference(" ".join(text.split())) for text in re.split(r"\.\. \[\d+\] ", section)[1:]]
+    texts = enumerate(re.split(r"\.\. \[\d+\] ", section)[1:], start=1)
+    unused = set() if parameters is None else _cited_at_other_parameters(documentation, parameters)
+    return [read_reference(" ".join(text.split())) for number, text in texts if number not in unused]
+
+
+def _cited_at_other_parameters(documentation: str, parameters: Mapping[str, Any]) -> set[int]:
+    """Return the numbers of the references that are cited at parameters without an effect in force."""
+    blocks = re.split(r"\n(?=\w+ : )", documentation.partition("\nParameters\n")[2].partition("\nReferences\n")[0])
+    cited: dict[bool, set[int]] = {True: set(), False: set()}
+    for block in blocks:
+        cited[bool(parameters.get(block.partition(" : ")[0].strip("-\n ")))] |= set(
+            map(int, re.findall(r"\[(\d+)\]_", block))
+        )
+    return cited[False] - cited[True]
 
 
 def read_reference(text: str) -> Reference:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from multicentre.reports.citation import SOFTWARE_KEY, method_sentence, references_of, software_entry
+from multicentre.reports.citation import SOFTWARE_KEY, Reference, method_sentence, references_of, software_entry
 from multicentre.reports.formats import format_number
 from multicentre.reports.machine_paths import without_folders
 from multicentre.reports.run_contents import Analysis, RunContents
 
 FINISHED = "finished"
+COMPLETE = "No missing values."
 NO_RESULT = {"refused": "The sites refused the analysis", "failed": "The analysis failed", "waiting": "Not carried out"}
 _PROTECTION = {
     "masked": "No patient's row left its site; sums were masked, so that the coordinator received only their totals.",
@@ -23,11 +24,8 @@ def methods_paragraph(contents: RunContents) -> str:
     software = f"multicentre {environment.multicentre} [{SOFTWARE_KEY}] under Python {environment.python}"
     sentences = [f"We analysed {patients_of(contents) or 'the patients'} of {n_sites} {kind} with {software}."]
     sentences.append(_PROTECTION[run.protection])
-    for analysis in contents.analyses:
-        sentences.append(_sentence(analysis))
-        if analysis.entry.missing and analysis.entry.status == FINISHED:
-            sentences.append(analysis.entry.missing)
-    return " ".join([*dict.fromkeys(sentences), *([run.privacy] if run.privacy else [])])
+    sentences += [sentence for analysis in contents.analyses for sentence in _sentences(analysis)]
+    return " ".join([*sentences, *([run.privacy] if run.privacy else [])])
 
 
 def patients_of(contents: RunContents) -> str:
@@ -46,18 +44,23 @@ def bibliography(contents: RunContents) -> str:
     """Return the BibTeX entries of the software and of the methods."""
     entries = [software_entry(contents.environment.multicentre, contents.run.started.year)]
     finished = [analysis for analysis in contents.analyses if analysis.entry.status == FINISHED]
-    references = [one for analysis in finished for one in references_of(analysis.entry.method)]
+    references = [one for analysis in finished for one in _references(analysis)]
     return "\n\n".join(dict.fromkeys([*entries, *(reference.bibtex() for reference in references)]))
 
 
-def _sentence(analysis: Analysis) -> str:
+def _sentences(analysis: Analysis) -> list[str]:
+    """Return the sentences on an analysis: its model, records and validation; or the reason why it has no result."""
     entry = analysis.entry
     if entry.status != FINISHED:
-        message = without_folders(entry.message).rstrip(".") or "the run ended before it"
-        sentence = f"{NO_RESULT.get(entry.status, 'no result')} ({message})."
-    else:
-        sizes = {"patients": entry.n_patients, "events": entry.n_events}
-        counts = [f"{format_number(n)} {name}" for name, n in sizes.items() if n is not None]
-        sentence = method_sentence(entry.method, entry.model, counts, references_of(entry.method))
-    name = entry.title or ("" if entry.status == FINISHED else entry.name)
-    return f"{name}: {sentence}" if name else sentence
+        reason = without_folders(entry.message).rstrip(".") or "the run ended before it"
+        return [f"{entry.title or entry.name}: {NO_RESULT.get(entry.status, 'No result')} ({reason})."]
+    sizes = {"patients": entry.n_patients, "events": entry.n_events}
+    counts = [f"{format_number(n)} {name}" for name, n in sizes.items() if n is not None]
+    sentence = method_sentence(entry.method, entry.model, counts, _references(analysis))
+    sentences = [f"{entry.title}: {sentence}" if entry.title else sentence]
+    sentences += [entry.missing] if entry.missing not in ("", COMPLETE) else []
+    return sentences + ([analysis.validated] if analysis.validated else [])
+
+
+def _references(analysis: Analysis) -> list[Reference]:
+    return references_of(analysis.entry.method, analysis.parameters)

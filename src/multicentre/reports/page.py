@@ -132,7 +132,9 @@ def _context(contents: RunContents) -> dict[str, Any]:
 def _outline(views: list[AnalysisView], *, has_sites: bool) -> tuple[list[Heading], list[Heading]]:
     """Return the sections of the page and those of its annex; sections without content are left out."""
     has_sites = has_sites or any(view.items.sites or view.comparison_items or view.notes for view in views)
-    main = [("result", "Results"), *([("sites", "Sites")] if has_sites else [])]
+    main = [("result", "Results")]
+    main += [("validation", "Held-out validation")] if any(view.items.validation for view in views) else []
+    main += [("sites", "Sites")] if has_sites else []
     main += [("missing", "Missing values"), ("methods", "Methods to cite")]
     if any(view.items.patients for view in views):
         main.insert(0, ("patients", "Patients"))

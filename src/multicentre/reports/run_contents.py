@@ -235,6 +235,7 @@ class Analysis:
     history: Mapping[str, list[float]] | None
     comparison: Comparison | None
     figures: list[Figure] | None
+    validated: str = ""
 
 
 @dataclass(frozen=True)
@@ -305,6 +306,7 @@ def _read_analysis(place: Path, entry: AnalysisEntry, parameters: Mapping[str, A
         history=_optional(place / "history.csv", _history),
         comparison=_optional(place / "comparison.json", lambda path: _model(path, Comparison)),
         figures=_optional(place / "figures.json", _figures),
+        validated=_optional(place / "cross-validation.json", _validation) or "",
     )
 
 
@@ -378,6 +380,13 @@ def _figures(path: Path) -> list[Figure]:
                 f"figure {number} must be of a kind of this version; got another", where=str(path), hint=_RERUN
             ) from None
     return figures
+
+
+def _validation(path: Path) -> str:
+    """Return a sentence on the held-out validation of an analysis."""
+    content = _model(path, dict[str, Any])
+    folds, strategy = len(content.get("records", [])), content.get("strategy", "")
+    return f"Held-out validation: {folds} folds ({strategy}), each scored by a fit to the other folds."
 
 
 def _history(path: Path) -> dict[str, list[float]]:

@@ -176,7 +176,7 @@ def show_cross_validation(result: CVResult) -> list[Figure]:
     ]
     return [
         Table(
-            f"Scores on held-out folds, {len(result['n_test'])} of {plan.strategy}",
+            f"Scores of held-out patients, {len(result['n_test'])} folds ({plan.strategy})",
             " ".join(filter(None, ["Greater is better.", safe, result.absences, result.exclusions])),
             "comparison",
             ("score", "mean", "standard error", "worst fold", "best fold"),

@@ -123,7 +123,8 @@ def test_methods_name_parameters_and_sources_with_an_entry_each(page):
     assert model in methods
     assert "Late deaths: The sites refused the analysis (Too few at c.csv)." in methods
     assert methods.count("FedCox") == 1
-    for reference in references_of("fed-cox"):
+    assert "duan2020" not in methods
+    for reference in references_of("fed-cox", {"robust": True}):
         assert reference.key in methods.partition("</blockquote>")[0]
         assert methods.count(f"{{{reference.key},") == 1
     assert "@software{multicentre," in methods

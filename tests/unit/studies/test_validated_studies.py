@@ -56,7 +56,9 @@ def test_a_run_writes_scores_of_duplicate_safe_folds(tmp_path):
     assert {"count_buckets", "count_right", "sum_gradients"} <= {name for name, _ in card["steps"]}
     released = {entry["step"] for entry in folder.read("disclosure.json")["released"]}
     assert released - {name for name, _ in card["steps"]} <= {"advertise", "send_digest", "describe_key"}
-    assert "Scores on held-out folds" in write_report(folder.path).read_text(encoding="utf-8")
+    page = write_report(folder.path).read_text(encoding="utf-8")
+    assert "Scores of held-out patients, 3 folds" in page
+    assert "Held-out validation: 3 folds (" in page
     assert folder.study.validation == study.validation
 
 
