@@ -81,7 +81,8 @@ def bare(tmp_path):
 def test_the_page_has_every_section_once_and_in_order(page):
     sections = re.findall(r'<section id="(\w+)"', page)
     assert sections == [
-        "result", "validation", "sites", "missing", "methods", "study", "fit", "disclosure", "environment", "verify", "fields",
+        "result", "validation", "sites", "missing", "methods", "study", "fit", "disclosure", "environment", "verify",
+        "fields",
     ]  # fmt: skip
 
 
