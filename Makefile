@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile
 
-demo: $(CORE) ## run a federated analysis of six simulated centres
+demo: $(CORE) ## six simulated hospitals: Table 1, survival curves, tests, Cox and logistic regression, a report
 	@$(BIN)/multicentre demo
 
 consortium: $(FLOWER) ## a coordinator and three hospitals as processes of this machine, and a study over them (minutes)

@@ -130,27 +130,32 @@ def _connection(coordinator: Path | None, study: Study) -> Connect | None:
 
 @handle_errors
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for the run folder.")] = Path("runs"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the split into centres and held-out patients.")] = 0,
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the hospitals' files and the run folder.")] = (
+        Path("runs")
+    ),
     as_json: AsJson = False,
 ) -> None:
-    """Run a federated analysis of six simulated centres.
+    """Run the example study of six simulated hospitals: Table 1, survival curves, tests, models and a report.
 
     The demo needs neither files nor a network.
     """
     from multicentre.cli.progress import progress
-    from multicentre.cli.summary import describe_run, finish_run, run_as_dict
-    from multicentre.studies import run_demo
+    from multicentre.cli.summary import describe_demo, finish_run, run_as_dict
+    from multicentre.datasets import write_example_study
+    from multicentre.studies import read_study, run_study
 
-    notify("Fitting one model of breast cancer data (Fed-mv-PPCA) at six simulated centres; no row leaves a centre.")
+    path = write_example_study(output / "demo-hospitals", n_hospitals=6)
+    study = read_study(path).with_output(output)
+    notify("Six simulated hospitals, one study: Table 1, survival curves, log-rank test, Cox and logistic regression.")
     with progress() as listener:
-        folder = run_demo(output, seed=seed, listener=listener)
+        folder = run_study(study, listener=listener)
     report = finish_run(folder)
     if as_json:
         return show_json(run_as_dict(folder, report))
-    show(f"\n{describe_run(folder)}\n")
-    show(f"Report: {report}")
-    show(f"Next: {program()} ledger show {folder.path} --site centre-1   (all releases of one centre)")
+    show(f"\n{describe_demo(folder, study.labels)}\n")
+    show(f"Report: {report}   (open it in a browser)")
+    show(f"Study:  {path}   (the same file runs over real hospitals)")
+    show(f"Next:   {program()} ledger show {folder.path} --site lyon   (all that left one hospital)")
     return None
 
 

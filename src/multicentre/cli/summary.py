@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from multicentre.cli.console import align
 from multicentre.cli.results import describe_results
 
 if TYPE_CHECKING:
+    from multicentre.estimator.labels import Labels
     from multicentre.studies import RunFolder
 
 
@@ -54,6 +56,25 @@ def describe_run(folder: RunFolder) -> str:
     if run.get("privacy"):
         parts.append(run["privacy"])
     return "\n\n".join(parts)
+
+
+def describe_demo(folder: RunFolder, labels: Labels) -> str:
+    """Return the answer of each analysis in plain words, next to the measures of the same fit on pooled patients."""
+    run = folder.metadata
+    n_patients = sum(site["patients"] for site in run["sites"])
+    lines = [f"{n_patients:,} simulated patients of {len(run['sites'])} simulated hospitals; no row left its hospital."]
+    for entry in run["analyses"]:
+        lines += [
+            "",
+            entry["title"],
+            *(f"  {line}" for line in wrap(labels.sentence(entry["answer"] or entry["message"]), 96)),
+        ]
+        compared = _optional(folder, f"{entry['folder']}/comparison.json") or {"metrics": []}
+        metrics = [one for one in compared["metrics"] if one["name"] != "distance"]
+        pairs = [(one["label"], one["federated"], one["pooled"]) for one in metrics]
+        lines += [f"  {label}: federated {_number(ours)}, pooled {_number(pooled)}" for label, ours, pooled in pairs]
+    n_bytes = sum(row["bytes"] for row in folder.read("disclosure.json")["released"])
+    return "\n".join([*lines, "", f"Sums and other declared statistics left the hospitals: {n_bytes:,} bytes in all."])
 
 
 def _places(run: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -1,8 +1,7 @@
-"""An example study: the files of three simulated hospitals, and a study file over them."""
+"""An example study: the files of simulated hospitals, and a study file over them."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Sizes are those of middling and small hospitals; each has enough events for estimates by site.
-HOSPITALS = {"lyon": 420, "porto": 260, "turin": 340}
+HOSPITALS = {"lyon": 420, "porto": 260, "turin": 340, "ghent": 300, "krakow": 380, "uppsala": 280}
 
 
-def write_example_study(folder: str | Path) -> Path:
-    """Write the files of three simulated hospitals, and a study file over them, to a folder.
+def write_example_study(folder: str | Path, n_hospitals: int = 3) -> Path:
+    """Write the files of simulated hospitals, and a study file over them, to a folder.
 
     Patients received a standard or a new treatment. The true hazard ratio of the new treatment is exp(-0.45) = 0.64 in
     every hospital, adjusted for age and creatinine. About 5 in 100 patients of each hospital have no recorded age. No
@@ -26,6 +25,8 @@ def write_example_study(folder: str | Path) -> Path:
     ----------
     folder : path
         Receives ``<hospital>/patients.csv`` for each hospital, and ``study.toml``. Files of these names are replaced.
+    n_hospitals : int, default 3
+        Number of hospitals, from 2 to 6.
 
     Returns
     -------
@@ -41,10 +42,14 @@ def write_example_study(folder: str | Path) -> Path:
     ['lyon', 'porto', 'turin']
     """
     root = Path(folder)
-    for seed, (hospital, n) in enumerate(HOSPITALS.items()):
+    hospitals = dict(list(HOSPITALS.items())[:n_hospitals])
+    for seed, (hospital, n) in enumerate(hospitals.items()):
         (root / hospital).mkdir(parents=True, exist_ok=True)
         simulate_patients(hospital, n, seed).to_csv(root / hospital / "patients.csv", index=False)
-    return Path(shutil.copyfile(Path(__file__).with_suffix(".toml"), root / "study.toml"))
+    analyses = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    sites = "".join(f'\n[sites.{hospital}]\nfile = "{hospital}/patients.csv"\n' for hospital in hospitals)
+    (root / "study.toml").write_text(analyses + sites, encoding="utf-8")
+    return root / "study.toml"
 
 
 def simulate_patients(hospital: str, n: int, seed: int) -> pd.DataFrame:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from multicentre.studies.comparison import compare
     from multicentre.studies.comparison_result import Comparison
     from multicentre.studies.run_folder import RunFolder
-    from multicentre.studies.runner import resume_run, run_demo, run_study
+    from multicentre.studies.runner import resume_run, run_study
     from multicentre.studies.site_data import SiteData
     from multicentre.studies.study import Study
     from multicentre.studies.study_file import read_study
@@ -23,7 +23,6 @@ __all__ = [
     "compare",
     "read_study",
     "resume_run",
-    "run_demo",
     "run_study",
 ]
 
@@ -35,7 +34,6 @@ _MODULES = {
     "compare": "comparison",
     "read_study": "study_file",
     "resume_run": "runner",
-    "run_demo": "runner",
     "run_study": "runner",
 }
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from multicentre.core.rounds import Listener
 from multicentre.data.kinds import PatientData
-from multicentre.datasets import load_wisconsin, split_scenario
 from multicentre.engines.remote.opening import Sign
 from multicentre.engines.remote.socket import Carrier
 from multicentre.errors import AnalysisWarning, ConfigurationError, IntegrityError, MulticentreError, QuorumLost
@@ -47,7 +46,6 @@ from multicentre.studies.run_metadata import (
 from multicentre.studies.site_data import SiteData, read_sites
 from multicentre.studies.site_descriptions import check_descriptions, record_descriptions
 from multicentre.studies.study import Study, digest_of, make_estimator
-from multicentre.studies.study_file import study_from_mapping
 
 # EX_SOFTWARE of sysexits.h, and 128 plus the number of SIGINT as in shells.
 BUG, INTERRUPTED = 70, 130
@@ -465,42 +463,3 @@ def _write_disclosure(run: _Run, federation: Federation) -> None:
 
     card = join_cards(run.study, card_of)
     run.folder.write("disclosure.json", {"card": card.to_dict(), **summarise_ledgers(federation.ledgers)})
-
-
-# Two centres for each of the three roles of scenario G/K.
-N_SITES = 6
-
-
-def run_demo(output: str | Path = "runs", *, seed: int = 0, listener: Listener | None = None) -> RunFolder:
-    """Fit Fed-mv-PPCA over six simulated centres that differ in patients and views.
-
-    Parameters
-    ----------
-    output : path
-        Folder for the run folder.
-    seed : int
-        Seed of the split into centres and held-out patients, and of the start of the fit.
-    listener : Listener, optional
-        Receives events of rounds.
-    """
-    centres = split_scenario(load_wisconsin(), "G/K", n_sites=N_SITES, random_state=seed)
-    sites = {name: SiteData(one.data, tuple(str(label) for label in one.labels)) for name, one in centres.items()}
-    return run_study(demo_study(Path(output), seed, list(sites)), sites=sites, listener=listener)
-
-
-def demo_study(output: Path, seed: int, sites: list[str]) -> Study:
-    """Return the study of the demonstration."""
-    return study_from_mapping(
-        {
-            "study": {
-                "name": "demo",
-                "method": "fed-mv-ppca",
-                "seed": seed,
-                "output": str(output),
-                "description": "Breast cancer Wisconsin over simulated centres; some see one diagnosis only, "
-                "some lack a view.",
-            },
-            "parameters": {"n_components": 4, "scale": "feature"},
-            "sites": {site: {} for site in sites},
-        }
-    )

@@ -393,3 +393,19 @@ def test_every_family_of_errors_has_a_documented_status():
     ]
     for kind in kinds:
         assert f"| {kind.exit_code} |" in documented, kind
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* patients have missing values:UserWarning")
+def test_demo_answers_in_sentences_and_ends_with_its_report(tmp_path):
+    result = call("demo", "--output", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "1,980 simulated patients of 6 simulated hospitals" in result.stdout
+    for words in ("by Treatment: standard", "Median survival of Treatment", "Hazard ratio of Treatment", "Odds ratio of"):
+        assert words in " ".join(result.stdout.split())
+    assert "arm" not in result.stdout.split()
+    (report,) = tmp_path.glob("*/report.html")
+    assert f"Report: {report}" in result.stdout
+    page = report.read_text(encoding="utf-8")
+    assert all(words in page for words in ("Simulated federation", "Table 1.", "Creatinine (mg/dL)", "ghent"))
+    assert (tmp_path / "demo-hospitals" / "study.toml").is_file()
