@@ -24,7 +24,7 @@ open_run <- function(folder) {
   record <- jsonlite::fromJSON(file, simplifyVector = TRUE, simplifyDataFrame = FALSE)
   analyses <- record$analyses
   if (length(analyses) == 0) {
-    analyses <- list(c(list(name = record$study, folder = "."), record[c("method", "status", "message", "answer")]))
+    analyses <- list(c(list(name = record$study, folder = "."), record[c("method", "status", "message", "answer", "model")]))
   }
   names(analyses) <- vapply(analyses, `[[`, character(1), "name")
   structure(list(folder = normalizePath(folder), record = record, analyses = analyses), class = "multicentre_run")
@@ -65,7 +65,9 @@ print.multicentre_run <- function(x, ...) {
   cat("Study ", record$study, ": ", length(record$sites), " sites, ", record$status, "\n", sep = "")
   for (analysis in x$analyses) {
     text <- if (nzchar(analysis$answer)) analysis$answer else analysis$status
-    cat(strwrap(paste0(analysis$name, ": ", text), width = 80, exdent = 2), sep = "\n")
+    # The model in force belongs to its result.
+    text <- paste(c(paste0(analysis$name, ": ", text), analysis$model), collapse = " ")
+    cat(strwrap(text, width = 80, exdent = 2), sep = "\n")
   }
   cat("Report: ", file.path(x$folder, "report.html"), "\n", sep = "")
   invisible(x)

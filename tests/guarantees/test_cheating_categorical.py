@@ -96,5 +96,5 @@ def test_a_model_with_many_parameters_is_refused():
     rng = np.random.default_rng(0)
     data = mc.data.TableData(rng.normal(size=(90, 15)), rng.integers(0, 3, 90))
     sites = {f"s{i}": data.take(np.arange(i, 90, 3)) for i in range(3)}
-    with pytest.raises(RefusedByPolicy, match="coefficients per patient of all sites; got 32"):
+    with pytest.raises(RefusedByPolicy, match="patients of all sites per coefficient; got 32"):
         mc.regression.FedMultinomialRegression(alpha=1.0).fit(mc.Federation.in_process(sites, one_row_per_patient=True))

@@ -88,5 +88,5 @@ def test_a_model_with_many_coefficients_is_refused():
     X = rng.normal(size=(90, 31))
     data = mc.data.TableData(X, (rng.random(90) < 0.5).astype(int))
     sites = {f"s{i}": data.take(np.arange(i, 90, 3)) for i in range(3)}
-    with pytest.raises(mc.errors.RefusedByPolicy, match="coefficients per patient of all sites; got 32"):
+    with pytest.raises(mc.errors.RefusedByPolicy, match="patients of all sites per coefficient; got 32"):
         mc.regression.FedLogisticRegression(alpha=1.0).fit(mc.Federation.in_process(sites, one_row_per_patient=True))

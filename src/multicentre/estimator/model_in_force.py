@@ -8,6 +8,7 @@ phrase is stated with its name and value, so that none can be forgotten.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -72,9 +73,9 @@ standard errors; incomplete records left out; 95 % confidence intervals.'
         return f"{'; '.join([self._model_name(), *self.model_in_force().values()])}."
 
     def _model_name(self) -> str:
-        """Return the name of the model, by default the first line of the documentation."""
+        """Return the name of the model, by default the first words of the documentation."""
         documentation = inspect.cleandoc(type(self).__doc__ or type(self).__name__)
-        return documentation.partition("\n")[0].partition(":")[0].rstrip(".")
+        return re.split(r"[:,]|\.$| over all sites", documentation.partition("\n")[0])[0]
 
     def _reference_levels(self) -> Mapping[str, str]:
         """Return the level without a column of each category of the fit."""

@@ -179,7 +179,8 @@ def find_excess_coefficients(call: Call, n_parameters: int, n_patients: int, sha
     if not share or n_parameters <= max_parameters(call, n_patients, share):
         return None
     scope = "this site" if call.mask is None else "all sites"
-    reason = f"a regression must have at most {share:.3g} coefficients per patient of {scope}; got {n_parameters}"
+    reason = f"a regression must have at least {1 / share:.3g} patients of {scope} per coefficient; got {n_parameters}"
+    reason += " coefficients"
     return Refusal("max_parameters_per_patient", reason, hint=_FEWER_COLUMNS)
 
 

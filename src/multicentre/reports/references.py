@@ -7,13 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.estimator.presentation import variable_of
 from multicentre.reports.curves import REFERENCE
 
-COEFFICIENT, RATIO = "coefficient", "ratio"
+COEFFICIENT, RATIO, INTERCEPT = "coefficient", "ratio", "(intercept)"
 
 
 def with_references(figure: Figure, study: Mapping[str, Any]) -> Figure:
     """Return a figure of effects with a row for the reference level of every category, in the study's order of levels.
+
+    The rows of the study's exposure are the first, after that of an intercept.
 
     Parameters
     ----------
@@ -28,16 +31,25 @@ def with_references(figure: Figure, study: Mapping[str, Any]) -> Figure:
     levels = {name: [str(level) for level in section.get("categories", {}).get(name, [])] for name in references}
     if isinstance(figure, Table) and any(map(_is_effect, figure.columns)):
         cells = [_at_reference(name) for name in figure.columns[1:]]
-        rows = _insert(list(figure.rows), [str(row[0]) for row in figure.rows], references, levels, cells)
+        effects = _exposure_first(figure.rows, study)
+        rows = _insert(effects, [str(row[0]) for row in effects], references, levels, cells)
         return replace(figure, rows=rows)
     if isinstance(figure, Forest) and not figure.n_pooled:
-        numbers = zip(figure.rows, figure.estimates, figure.lower, figure.upper, strict=True)
-        forest = _insert(
-            [list(row) for row in numbers], list(figure.rows), references, levels, [figure.reference, None, None]
-        )
+        numbers = list(zip(figure.rows, figure.estimates, figure.lower, figure.upper, strict=True))
+        effects = _exposure_first(numbers, study)
+        cells = [figure.reference, None, None]
+        forest = _insert(effects, [str(row[0]) for row in effects], references, levels, cells)
         names, estimates, lower, upper = (list(column) for column in zip(*forest, strict=True)) if forest else ([],) * 4
         return replace(figure, rows=names, estimates=estimates, lower=lower, upper=upper)
     return figure
+
+
+def _exposure_first(rows: Sequence[Sequence[Any]], study: Mapping[str, Any]) -> list[Sequence[Any]]:
+    exposure = study.get("study", {}).get("exposure")
+    places = {True: 1, False: 2}
+    return sorted(
+        rows, key=lambda row: 0 if row[0] == INTERCEPT else places[exposure in (None, variable_of(str(row[0])))]
+    )
 
 
 def _is_effect(column: str) -> bool:

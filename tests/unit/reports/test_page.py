@@ -282,7 +282,7 @@ def render_report_of(folder, facts):
 def test_the_promise_is_the_card_s_and_counts_are_hidden_by_the_strictest_policy(bare):
     write_json(bare, "run.json", make_run() | {"min_patients": 25})
     page = render_report(bare)
-    assert "only if at least 10 patients stood behind it" in page
+    assert "only if at least 10 patients contributed to it" in page
     assert "One below 25 is shown" in page
 
 
@@ -294,7 +294,7 @@ def test_records_are_called_records_where_nobody_knows_whose_they_are(bare):
     run["sites"] = [{"name": "lyon", "patients": 120, "records": 120, "parts": {}}]
     write_json(bare, "run.json", run)
     page = render_report(bare)
-    assert "only if at least 10 records stood behind it" in page
+    assert "only if at least 10 records contributed to it" in page
     assert "120 records" in page.partition("</header>")[0]
     assert "Fewest records" in page
     assert "Fewest patients" not in page
@@ -366,7 +366,7 @@ def test_steps_that_tell_of_single_patients_are_no_part_of_the_promise(bare):
     told = make_disclosure()
     write_json(bare, "disclosure.json", told | {"card": told["card"] | {"individual": ["relate", "send_pseudonyms"]}})
     page = render_report(bare)
-    assert page.count("but for those of relate, send_pseudonyms") == 1
+    assert page.count("except for those of relate, send_pseudonyms") == 1
     write_json(bare, "disclosure.json", told)
     assert "but for those" not in render_report(bare)
 

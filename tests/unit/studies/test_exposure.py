@@ -1,5 +1,7 @@
 """The exposure of a study: first in rows, answers and forests, and part of the terms."""
 
+import re
+
 import pytest
 
 import multicentre as mc
@@ -83,5 +85,8 @@ def test_the_report_begins_with_the_exposure(tmp_path):
     rows = (folder.path / "analyses/cox/results/hazard-ratios.csv").read_text().splitlines()
     assert rows[1].startswith("arm,")
     page = write_report(folder.path).read_text()
+    table = page[page.index("Coefficients. Per unit") :]
+    names = re.findall(r'rowheader"[^>]*>([^<]*)</th>', table[: table.index("</table>")])
+    assert names == ["(intercept)", "arm", "age"]
     assert "<dt>Exposure</dt><dd>arm</dd>" in page
     assert "<dt>Outcome</dt><dd>died</dd>" in page
