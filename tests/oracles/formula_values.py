@@ -85,9 +85,14 @@ for (i in seq_len(nrow(cases))) {
   fit <- suppressWarnings(
     glm(as.formula(cases$formula[i]), families[[cases$family[i]]], data, control = control)
   )
-  lines <- c(lines, sprintf('"%s": {"coefficients": %s, "errors": %s, "deviance": %s, "null_deviance": %s}',
-                            cases$name[i], values(unname(coef(fit))), values(unname(sqrt(diag(vcov(fit))))),
-                            format(fit$deviance, digits = 17), format(fit$null.deviance, digits = 17)))
+  wald <- sapply(seq_along(attr(terms(fit), "term.labels")), function(term) {
+    of_term <- which(attr(model.matrix(fit), "assign") == term)
+    drop(coef(fit)[of_term] %*% solve(vcov(fit)[of_term, of_term], coef(fit)[of_term]))
+  })
+  lines <- c(lines, sprintf(
+    '"%s": {"coefficients": %s, "errors": %s, "deviance": %s, "null_deviance": %s, "wald": %s}',
+    cases$name[i], values(unname(coef(fit))), values(unname(sqrt(diag(vcov(fit))))),
+    format(fit$deviance, digits = 17), format(fit$null.deviance, digits = 17), values(wald)))
 }
 x <- c(PLACES)
 for (kind in c("ns", "bs")) {

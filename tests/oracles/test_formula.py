@@ -49,6 +49,13 @@ def test_each_formula_equals_r(name):
     assert model.null_deviance_ == pytest.approx(FROZEN[name]["null_deviance"], rel=1e-8)
 
 
+@pytest.mark.parametrize("name", ["splines", "crossed", "nested", "without intercept", "cells", "inner"])
+def test_joint_tests_of_terms_equal_r(name):
+    family, formula, _ = CASES[name]
+    tests = fitted(family, formula).term_tests()
+    assert sorted(tests["statistic"]) == pytest.approx(sorted(np.atleast_1d(FROZEN[name]["wald"])), rel=1e-7)
+
+
 @pytest.mark.parametrize("name", ["splines", "cells"])
 def test_masked_sums_lose_less_than_a_millionth(name):
     family, formula, _ = CASES[name]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.errors import ConfigurationError
-from multicentre.estimator.figures import Bars, Curves, Figure, Forest, HeatMap, Lines, Points
+from multicentre.estimator.figures import Bars, Curves, EffectCurve, Figure, Forest, HeatMap, Lines, Points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,6 +125,27 @@ def _draw_forest(figure: Forest, axes: Axes) -> None:
     axes.set_xlabel(figure.x_label)
 
 
+def _draw_effect(figure: EffectCurve, axes: Axes) -> None:
+    (line,) = axes.plot(_numbers(figure.x), _numbers(figure.y))
+    band = _numbers(figure.lower), _numbers(figure.upper)
+    axes.fill_between(_numbers(figure.x), *band, alpha=0.16, linewidth=0, color=line.get_color())
+    set_effect_axis(figure, axes)
+    _name_axes(axes, figure.x_label, figure.y_label, 1)
+
+
+def set_effect_axis(figure: EffectCurve, axes: Axes) -> None:
+    """Draw the lines at the reference and at no effect; ratios get a logarithmic axis with round ticks."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.axhline(figure.no_effect, color="0.5", linewidth=1, linestyle="--")
+    axes.axvline(figure.reference, color="0.5", linewidth=1, linestyle=":")
+    if figure.no_effect > 0:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _draw_curves(figure: Curves, axes: Axes) -> None:
     style, between = ("steps-post", "post") if figure.steps else ("default", None)
     for place, band in enumerate(figure.bands):
@@ -204,6 +225,7 @@ def _name_axes(axes: Axes, x_label: str, y_label: str, n_named: int) -> None:
 _DRAWERS: dict[type[Figure], Callable[[Any, Axes], None]] = {
     Forest: _draw_forest,
     Curves: _draw_curves,
+    EffectCurve: _draw_effect,
     Lines: _draw_lines,
     Points: _draw_points,
     Bars: _draw_bars,

@@ -146,6 +146,23 @@ class Forest(Figure):
 
 
 @dataclass(frozen=True)
+class EffectCurve(Figure):
+    """Effect of a number with a pointwise band; lines are drawn at the reference value and at no effect.
+
+    The axis of effects is logarithmic where no effect is a ratio of 1.
+    """
+
+    x_label: str
+    y_label: str
+    x: Numbers
+    y: Numbers
+    lower: Numbers
+    upper: Numbers
+    reference: float
+    no_effect: float
+
+
+@dataclass(frozen=True)
 class Panel:
     """One feature: a histogram of what was observed and the density that was predicted."""
 
@@ -172,7 +189,7 @@ def _harmless(value: Any) -> Any:
 
 
 _KINDS: dict[str, type[Figure]] = {
-    kind.__name__: kind for kind in (Table, Lines, Points, HeatMap, Bars, Densities, Curves, Forest)
+    kind.__name__: kind for kind in (Table, Lines, Points, HeatMap, Bars, Densities, Curves, Forest, EffectCurve)
 }
 
 

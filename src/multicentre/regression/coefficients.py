@@ -14,10 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import Message, array, number
 from multicentre.errors import SeparationWarning
-from multicentre.estimator.figures import Forest
+from multicentre.estimator.figures import EffectCurve, Forest
 from multicentre.estimator.model_in_force import reference_levels
 from multicentre.estimator.presentation import Presented, effect_text
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
+from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of, test_text
 from multicentre.regression.linear_model import HasLinearModel, LinearModel
 from multicentre.regression.maths import TestResult
 
@@ -56,7 +57,7 @@ class Scales(Message):
     scale: float = number("divisor of the outcome during the fit")
 
 
-class HasCoefficients(HasLinearModel, Presented):
+class HasCoefficients(HasEffects, HasLinearModel, Presented):
     """Estimator whose result is a linear predictor with standard errors, tests and intervals."""
 
     saved_attributes: ClassVar[SavedAttributes] = {
@@ -89,7 +90,8 @@ class HasCoefficients(HasLinearModel, Presented):
         """Return a row for the intercept and each covariate.
 
         Columns: coefficient, standard error, limits of the interval, exponentiated coefficient with its limits (for
-        links logit, log and cloglog), and p-value.
+        links logit, log and cloglog), and p-value. Columns of splines and polynomials have no exponentiated
+        coefficient, because none of them changes alone; see :meth:`term_tests` and :meth:`plot_effect`.
         """
         import pandas as pd
 
@@ -102,34 +104,70 @@ class HasCoefficients(HasLinearModel, Presented):
                 limits = {f"{ratio}_lower": np.exp(lower), f"{ratio}_upper": np.exp(upper)}
                 table |= {ratio: np.exp(values), **limits}
         table["p_value"] = self.p_values_
-        return pd.DataFrame(table, index=[INTERCEPT, *self.feature_names_in_])
+        frame = pd.DataFrame(table, index=[INTERCEPT, *self.feature_names_in_])
+        bases = [column for term in self._terms() if term.is_basis for column in term.columns]
+        frame.loc[bases, [name for name in frame if ratio and str(name).startswith(ratio)]] = np.nan
+        return frame
 
     def answer(self) -> str:
         """Return the effect of the exposure (the first covariate by default), with its interval and p-value."""
-        frame = self.to_frame()
+        frame = self.with_terms(self.to_frame())
         effects = frame.drop(index=INTERCEPT) if len(frame) > 1 else frame
         ratio = RATIOS.get(self.model_.link, "")
         columns = [ratio, f"{ratio}_lower", f"{ratio}_upper"] if ratio else ["coefficient", "lower", "upper"]
+        bases = {term.name: term for term in self._terms() if term.is_basis}
         place = self.first_effect(list(effects.index))
+        of_exposure = [name for name, term in bases.items() if self.exposure in term.sources]
+        name = of_exposure[0] if of_exposure else str(effects.index[place])
+        if name in bases:
+            variable = next(source for source in bases[name].sources if source in self._numbers())
+            test = test_text(*self.term_tests().loc[name])
+            return f"Effect of {variable} by {name}: {test}{self._adjustment(variable)}; see its curve."
         estimate, lower, upper = effects.iloc[place][columns]
         row = (str(effects.index[place]), float(estimate), float(lower), float(upper))
         p_value = float(effects["p_value"].iloc[place])
         return effect_text(ratio or "coefficient", row, p_value, self.confidence_level, effects.index)
 
-    def main_figure(self) -> Forest:
-        """Return the forest plot, per unit of each covariate."""
+    def main_figure(self) -> Forest | EffectCurve:
+        """Return the forest plot, per unit of each covariate; without such covariates the first curve of an effect."""
         check_is_fitted(self, "model_")
         ratio = RATIOS.get(self.model_.link, "")
-        ends = np.column_stack([self.coef_, self.intervals_[1:]])[:MOST_ROWS]
+        bases = {column: term.name for term in self._terms() if term.is_basis for column in term.columns}
+        places = [place for place, name in enumerate(self.feature_names_in_) if name not in bases][:MOST_ROWS]
+        if not places and (curves := self.effect_figures()):
+            return curves[0]
+        ends = np.column_stack([self.coef_, self.intervals_[1:]])[places]
         if ratio:
             with np.errstate(over="ignore"):
                 ends = np.exp(ends)
         estimates, lower, upper = ([number_or_none(value) for value in column] for column in ends.T.tolist())
         label = ratio.replace("_", " ") or "coefficient"
         caption = f"Per unit of each covariate, with {100 * self.confidence_level:g} % intervals."
-        rows = self.feature_names_in_[:MOST_ROWS]
+        caption += f" The effect of {', '.join(dict.fromkeys(bases.values()))} is a curve." if bases else ""
+        rows = [self.feature_names_in_[place] for place in places]
         title = f"{label[0].upper()}{label[1:]}s of all sites"
         return Forest(title, caption, "model", label, rows, estimates, lower, upper, 0, 1.0 if ratio else 0.0)
+
+    def _terms(self) -> list[Term]:
+        check_is_fitted(self, "model_")
+        return terms_of(self.feature_names_in_, self.model_.levels)
+
+    def _estimates(self) -> Estimates:
+        has_errors = bool(np.isfinite(self.standard_errors_).all())
+        covariance = self.covariance_ if has_errors else np.full_like(self.covariance_, np.nan)
+        return Estimates(["", *self.feature_names_in_], self.model_.values, covariance, self._freedom)
+
+    def _ratio_name(self) -> str:
+        return RATIOS.get(self.model_.link, "")
+
+    def _location(self) -> dict[str, tuple[float, float]]:
+        pairs = zip(self.model_.centre.tolist(), self.scales_.spread.tolist(), strict=True)
+        return dict(zip(self.feature_names_in_, pairs, strict=True))
+
+    @property
+    def _freedom(self) -> float | None:
+        """Residual degrees of freedom of t distributions; None for normal ones."""
+        return None
 
     def _to_units(self) -> Floats:
         return to_units(self.model_.centre, self.scales_.spread, self.scales_.scale)

@@ -17,6 +17,7 @@ from multicentre.data.tabular import Tabular, add_indicators
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates
+from multicentre.estimator.terms import Term, knots_of, terms_of
 from multicentre.formula.agreement import needs_quantiles
 from multicentre.formula.columns import Table, build_columns, check_values
 from multicentre.formula.design import Design
@@ -155,6 +156,40 @@ class HasFormula(RegressionResults):
         """Return a row per coefficient; see :meth:`RegressionResults.to_frame`."""
         frame, parsed = super().to_frame(), self._parsed
         return frame if parsed is None or parsed.intercept else frame.drop(index=INTERCEPT)
+
+    def _terms(self) -> list[Term]:
+        check_is_fitted(self, "model_")
+        return terms_of(self.feature_names_in_, self.model_.levels, self.fitted_design)
+
+    def _numbers(self) -> list[str]:
+        design = self.fitted_design
+        if design is None:
+            return super()._numbers()
+        used = {place for product in design.products for place in product}
+        return list(
+            dict.fromkeys(design.factors[place].source for place in sorted(used) if not design.factors[place].levels)
+        )
+
+    def _knots(self, variable: str) -> list[float]:
+        return [] if self.fitted_design is None else knots_of(self.fitted_design, variable)
+
+    def _rows_at(self, variable: str, values: Floats, given: Mapping[str, float | str]) -> Floats:
+        design = self.fitted_design
+        if design is None:
+            return super()._rows_at(variable, values, given)
+        means = {name: mean for name, (mean, _) in self._location().items()}
+        base = {name: means.get(name, 1.0) for name in design.data_columns}
+        base |= {
+            factor.source: float(factor.levels[0])
+            for factor in design.factors
+            if factor.source in base and factor.levels
+        }
+        base |= dict.fromkeys((name for name in design.data_levels if name in base), 0.0)
+        base |= {f"{name}={value}": 1.0 for name, value in given.items() if isinstance(value, str)}
+        base |= {name: float(value) for name, value in given.items() if name in base and not isinstance(value, str)}
+        columns = np.tile([base[name] for name in design.data_columns], (len(values), 1))
+        columns[:, design.data_columns.index(variable)] = values
+        return self.model_.design(design.build(columns, design.data_columns))[0]
 
     def marginal_effects(self) -> pd.DataFrame:
         """Request the average marginal effects from the sites of the last fit.

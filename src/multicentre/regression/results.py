@@ -161,12 +161,14 @@ class RegressionResults(HasCoefficients, HandlesMissing, FederatedEstimator):
         fit = f"; deviance {self.deviance_:.6g} on {self.residual_freedom_:g} degrees of freedom"
         fit = fit if np.isfinite(self.deviance_) else ""  # a private fit has none
         aic = f", AIC {self.aic_:.6g}" if np.isfinite(self.aic_) else ""
-        remark = f"{self.n_patients_} patients{fit}{aic}."
-        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=remark)
+        remark = f"{self.n_patients_} patients{fit}{aic}. {self.joint_tests_text()}".rstrip()
+        frame = self.with_terms(self.to_frame())
+        return with_note(frame, self._remarks(), model=self.describe_model(), remark=remark)
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the coefficients, and the tests of all of them together."""
-        return {"coefficients": self.to_frame()} | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
+        tests = {"tests": frame_of_tests(self.tests_)} if self.tests_ else {}
+        return {"coefficients": self.to_frame(), **tests, "terms": self.term_tests()}
 
     def by_site(self) -> SiteEstimates:
         """Fit each site of the last fit alone, through the same steps.
@@ -177,12 +179,13 @@ class RegressionResults(HasCoefficients, HandlesMissing, FederatedEstimator):
         Returns
         -------
         SiteEstimates
-            Intercept and coefficients by site. They are NaN for a site that refuses or whose data do not permit the
-            fit, with the reason in ``refused``.
+            Intercept and coefficients by site, without columns of splines and polynomials. They are NaN for a site that
+            refuses or whose data do not permit the fit, with the reason in ``refused``.
         """
         check_is_fitted(self, "model_")
         ratio = RATIOS.get(self._link)
-        names = [INTERCEPT, *self.feature_names_in_]
+        bases = {column for term in self._terms() if term.is_basis for column in term.columns}
+        names = [INTERCEPT, *(name for name in self.feature_names_in_ if name not in bases)]
         if ratio is None:
             return coefficients_by_site(self, names)
         return coefficients_by_site(self, names, scale="log", label=ratio.replace("_", " "))
@@ -304,10 +307,12 @@ class RegressionResults(HasCoefficients, HandlesMissing, FederatedEstimator):
         check_is_fitted(self, "model_")
         level = f"{100 * self.confidence_level:g} % intervals"
         figures: list[Figure] = [self._coefficient_table(level), self.main_figure()]
+        figures += self.terms_table()
+        figures += [curve for curve in self.effect_figures() if curve.title != figures[1].title]
         return [*figures, self._table_of_tests()] if self.tests_ else figures
 
     def _coefficient_table(self, level: str) -> Table:
-        table, ratio = self.to_frame().iloc[:MOST_ROWS], RATIOS.get(self._link)
+        table, ratio = self.with_terms(self.to_frame()).iloc[:MOST_ROWS], RATIOS.get(self._link)
         parts = ["coefficient", "lower", "upper", "standard_error"]
         if ratio:
             parts = [ratio, f"{ratio}_lower", f"{ratio}_upper", "p_value", "coefficient", "standard_error"]

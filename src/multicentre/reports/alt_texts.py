@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from multicentre.estimator.figures import Bars, Curves, Densities, Figure, Forest, HeatMap, Lines, Points
+from multicentre.estimator.figures import Bars, Curves, Densities, EffectCurve, Figure, Forest, HeatMap, Lines, Points
 from multicentre.reports.formats import format_number
 
 # A screen reader reads the text alternative aloud; it names eight entries and counts the rest.
@@ -32,6 +32,11 @@ def _lines(figure: Lines) -> str:
 def _curves(figure: Curves) -> str:
     ranges = [f"{band.name}: from {_first(band.y)} to {_first(band.y[::-1])}" for band in figure.bands]
     return f"Curves of {figure.y_label} over {figure.x_label} with intervals. {_join_names(ranges)}."
+
+
+def _effect(figure: EffectCurve) -> str:
+    span = f"from {_first(figure.y)} at {_first(figure.x)} to {_first(figure.y[::-1])} at {_first(figure.x[::-1])}"
+    return f"Curve of {figure.y_label} over {figure.x_label} with a band, {span}."
 
 
 def _points(figure: Points) -> str:
@@ -99,6 +104,7 @@ def _join_names(names: Iterable[str]) -> str:
 _DESCRIBERS: dict[type[Figure], Callable[[Any], str]] = {
     Lines: _lines,
     Curves: _curves,
+    EffectCurve: _effect,
     Points: _points,
     HeatMap: _heat_map,
     Bars: _bars,

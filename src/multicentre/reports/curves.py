@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.published_counts import LEAST_PUBLISHED
-from multicentre.estimator.figures import Band, Curves, Forest
+from multicentre.estimator.drawing import set_effect_axis
+from multicentre.estimator.figures import Band, Curves, EffectCurve, Forest
 from multicentre.reports.formats import format_column
 from multicentre.reports.svg import COLOURS, STROKES, WIDTH, blank_figure, label, legend_above, plain_svg, room
 
@@ -60,6 +61,18 @@ def _draw_band(axes: Axes, band: Band, colour: str, stroke: Any, *, steps: bool)
         drawstyle="steps-post" if steps else "default",
     )
     return line[0]
+
+
+def draw_effect(figure: EffectCurve, width: float = WIDTH) -> str:
+    """Draw the effect of a number with its band."""
+    with blank_figure(2.6, width) as drawing:
+        axes = drawing.subplots()
+        band = Band(figure.title, figure.x, figure.y, figure.lower, figure.upper)
+        _draw_band(axes, band, COLOURS[0], STROKES[0], steps=False)
+        set_effect_axis(figure, axes)
+        axes.set_ylabel(label(figure.y_label, 45))
+        axes.set_xlabel(label(figure.x_label, room(90, width)))
+        return plain_svg(drawing)
 
 
 def split_prefix(names: Sequence[str]) -> tuple[str, list[str]]:

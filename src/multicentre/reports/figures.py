@@ -12,8 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.estimator.figures import Bars, Curves, Densities, Figure, Forest, HeatMap, Lines, Panel, Points
-from multicentre.reports.curves import draw_curves, draw_forest
+from multicentre.estimator.figures import (
+    Bars,
+    Curves,
+    Densities,
+    EffectCurve,
+    Figure,
+    Forest,
+    HeatMap,
+    Lines,
+    Panel,
+    Points,
+)
+from multicentre.reports.curves import draw_curves, draw_effect, draw_forest
 from multicentre.reports.svg import (
     COLOURS,
     HATCHES,
@@ -286,6 +297,7 @@ def _numbers(values: Sequence[float | None]) -> Floats:
 _DRAWERS: dict[type[Figure], Callable[[Any, float], str]] = {
     Lines: draw_lines,
     Curves: draw_curves,
+    EffectCurve: draw_effect,
     Points: draw_points,
     HeatMap: draw_heat_map,
     Bars: draw_bars,

@@ -18,6 +18,7 @@ from multicentre.estimator.model_in_force import reference_levels
 from multicentre.estimator.presentation import effect_text, frame_of_tests
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
+from multicentre.estimator.terms import Estimates, HasTerms, Term, terms_of
 from multicentre.regression.categorical.maths import SMALLEST
 from multicentre.regression.categorical.model import CategoricalModel
 from multicentre.regression.coefficients import MOST_ROWS, SAVED_TESTS, number_or_none
@@ -31,7 +32,7 @@ Kind = Literal["multinomial", "ordinal"]
 Name = str | tuple[str, str]
 
 
-class CategoricalResults(HandlesMissing, FederatedEstimator):
+class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
     """Fitted multinomial or ordinal model.
 
     Attributes
@@ -183,13 +184,14 @@ class CategoricalResults(HandlesMissing, FederatedEstimator):
 
         remark = (
             f"{self.kind}, link {self._link}; {self.n_patients_} patients; log-likelihood {self.log_likelihood_:.6g}, "
-            f"AIC {self.aic_:.6g}."
-        )
+            f"AIC {self.aic_:.6g}. {self.joint_tests_text()}"
+        ).rstrip()
         return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=remark)
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the coefficients, and the tests of the model."""
-        return {"coefficients": self.to_frame()} | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
+        tests = {"tests": frame_of_tests(self.tests_)} if self.tests_ else {}
+        return {"coefficients": self.to_frame(), **tests, "terms": self.term_tests()}
 
     def answer(self) -> str:
         """Return the effect of the exposure (the first covariate by default), with its interval and p-value."""
@@ -249,7 +251,16 @@ class CategoricalResults(HandlesMissing, FederatedEstimator):
         level = f"{100 * self.confidence_level:g} % intervals"
         caption = f"Per unit of each covariate, with {level}; {self.n_patients_} patients."
         columns = ["covariate", *(name.replace("_", " ") for name in table.columns)]
-        return [Table("Coefficients", caption, "model", columns, cells), self.main_figure()]
+        return [Table("Coefficients", caption, "model", columns, cells), self.main_figure(), *self.terms_table()]
+
+    def _terms(self) -> list[Term]:
+        check_is_fitted(self, "model_")
+        return terms_of(self.feature_names_in_, self.model_.levels)
+
+    def _estimates(self) -> Estimates:
+        columns = [label if isinstance(label, str) else label[1] for label in self._names]
+        names = [column if column in self.feature_names_in_ else "" for column in columns]
+        return Estimates(names, self.model_.parameters, self.covariance_)
 
     def by_site(self) -> SiteEstimates:
         """Fit each site of the last fit alone, through the same steps.

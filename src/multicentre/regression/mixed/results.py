@@ -157,13 +157,14 @@ class MixedResults(HasCoefficients, HandlesMissing, FederatedEstimator):
             f"{self._kind}; {self.n_patients_} patients of {self.n_sites_} sites; standard deviation between sites: "
             f"{spread}{icc}; log-likelihood {self.log_likelihood_:.6g}, AIC {self.aic_:.6g}."
         )
+        remark = f"{remark} {self.joint_tests_text()}".rstrip()
         singular = " Singular fit: a variance between sites is 0, or effects are collinear." if self.singular_ else ""
         return with_note(table, self._remarks(), model=self.describe_model(), remark=remark + singular)
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the coefficients, the variances between sites, and the tests."""
         tables = {"coefficients": self.to_frame(), "variances": self.variances()}
-        return tables | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
+        return {**tables, **({"tests": frame_of_tests(self.tests_)} if self.tests_ else {}), "terms": self.term_tests()}
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the tables of coefficients and of variances between sites, and a forest plot.
@@ -180,7 +181,7 @@ class MixedResults(HasCoefficients, HandlesMissing, FederatedEstimator):
             rows = [[name, *map(number_or_none, row)] for name, *row in frame.itertuples()]
             names = ["term", *(str(name).replace("_", " ") for name in frame.columns)]
             figures.append(Table(title, caption, "model", names, rows))
-        return [*figures, self.main_figure()]
+        return [*figures, self.main_figure(), *self.terms_table()]
 
     def site_effects(self) -> pd.DataFrame:
         """Request the predicted effects of each site (best linear unbiased predictions, or modes).

@@ -18,6 +18,7 @@ from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.presentation import effect_text, frame_of_tests, p_text, variable_of
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
 from multicentre.estimator.site_estimates import Scale, SiteEstimates
+from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of
 from multicentre.statistics.meta_analysis import pool
 from multicentre.survival.cox.maths import TestResult, hazard_ratios, wald_p_values
 from multicentre.survival.cox.messages import OwnFit
@@ -58,7 +59,7 @@ class SiteEffects(SiteEstimates):
         return self.estimates
 
 
-class CoxResults(SurvivalEstimator):
+class CoxResults(HasEffects, SurvivalEstimator):
     """Fitted Cox model.
 
     Attributes
@@ -117,7 +118,8 @@ class CoxResults(SurvivalEstimator):
         from multicentre.estimator.results import with_note
 
         check_is_fitted(self, "model_")
-        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=f"{self._sizes()}.")
+        remark = f"{self._sizes()}. {self.joint_tests_text()}".rstrip()
+        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=remark)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per column: coefficient, standard error, hazard ratio with its limits, and p-value."""
@@ -137,7 +139,8 @@ class CoxResults(SurvivalEstimator):
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the hazard ratios, and the tests of all of them together."""
-        return {"hazard-ratios": self.to_frame()} | ({"tests": frame_of_tests(self.tests_)} if self.tests_ else {})
+        tests = {"tests": frame_of_tests(self.tests_)} if self.tests_ else {}
+        return {"hazard-ratios": self.to_frame(), **tests, "terms": self.term_tests()}
 
     def answer(self) -> str:
         """Return the hazard ratio of the exposure (the first column by default), with its interval and p-value.
@@ -205,7 +208,7 @@ class CoxResults(SurvivalEstimator):
             Not used, present for API consistency by convention.
         """
         check_is_fitted(self, "model_")
-        figures: list[Figure] = [self._table(), self._forest_of_columns(), self._table_of_tests()]
+        figures: list[Figure] = [self._table(), self._forest_of_columns(), *self.terms_table(), self._table_of_tests()]
         site_data = {site: data for site, data in sites.items() if isinstance(data, SurvivalData)}
         if len(site_data) > 1:
             effects = self._effects_of(site_data)
@@ -225,6 +228,22 @@ class CoxResults(SurvivalEstimator):
         standard_errors = np.where(errors > 0, errors / self.agreed_.spread, np.nan)
         coefficients = np.where(errors > 0, scaled / self.agreed_.spread, np.nan)
         return SiteEffects(self.feature_names_in_, tuple(sites), coefficients, standard_errors)
+
+    def _terms(self) -> list[Term]:
+        check_is_fitted(self, "model_")
+        return terms_of(self.feature_names_in_, self.agreed_.levels)
+
+    def _estimates(self) -> Estimates:
+        known = np.isfinite(self.standard_errors_)
+        covariance = np.where(np.outer(known, known), self.covariance_, np.nan)
+        return Estimates(self.feature_names_in_, self.coef_, covariance)
+
+    def _ratio_name(self) -> str:
+        return "hazard_ratio"
+
+    def _location(self) -> dict[str, tuple[float, float]]:
+        pairs = zip(self.agreed_.centre.tolist(), self.agreed_.spread.tolist(), strict=True)
+        return dict(zip(self.feature_names_in_, pairs, strict=True))
 
     def check_proportionality(self) -> dict[str, TestResult]:
         """Return tests of proportional hazards, by column and "global"; empty for a method without them."""
