@@ -178,6 +178,10 @@ class RunFolder:
         with held(self.path / "run.lock"):
             yield
 
+    def remove_checkpoints(self) -> None:
+        """Remove the state that a resume needs: sums of the rounds, small counts included."""
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+
     def discard(self) -> None:
         """Remove the folder and its contents."""
         shutil.rmtree(self.path)

@@ -266,6 +266,7 @@ def _carry_out(run: _Run) -> RunFolder:
             losses=_losses(run),
             **clock.metadata(federation),
         )
+        run.folder.remove_checkpoints()
         run.events.write("run_ended", status="finished", message="", exit_code=0)
     return run.folder
 
