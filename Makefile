@@ -99,7 +99,7 @@ dossier: $(TOOLS) ## run all comparisons with oracles and write docs/validation.
 	$(BIN)/python docs/validation.py
 
 lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes newer versions)
-	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra polars --extra dp --extra codes --extra serve \
+	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra polars --extra dp --extra codes --extra serve --extra word \
 		--group test --group torch-needs --output-file requirements/test.lock
 	$(LOCK) $(UPGRADE) --constraint requirements/test.lock --output-file requirements/core.lock
 	$(LOCK) $(UPGRADE) --extra flower --constraint requirements/test.lock --output-file requirements/flower.lock

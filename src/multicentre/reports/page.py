@@ -14,8 +14,10 @@ from multicentre.core.storage import write_atomically
 from multicentre.errors import describe_reasons
 from multicentre.reports import formats, methods_text, tables
 from multicentre.reports.analysis_view import AnalysisView, view_analysis
+from multicentre.reports.exports import can_write_word, write_tables
 from multicentre.reports.machine_paths import toml_without_folders, value_without_folders, without_folders
 from multicentre.reports.run_contents import Disclosure, RunContents, RunMetadata, Site, read_run
+from multicentre.reports.tables import PageTable
 
 PAGE = "report.html"
 
@@ -30,7 +32,7 @@ class Heading:
 
 
 def write_report(folder: Path) -> Path:
-    """Write the report of a run into its folder and return its path.
+    """Write the report of a run into its folder and return its path; its tables are also written for papers.
 
     Parameters
     ----------
@@ -42,8 +44,9 @@ def write_report(folder: Path) -> Path:
     ConfigurationError
         The folder is missing or incomplete; the message names the file.
     """
-    page = render_report(folder)
+    page, shown = _render(Path(folder))
     write_atomically(Path(folder) / PAGE, page.encode())
+    write_tables(Path(folder), shown)
     return Path(folder) / PAGE
 
 
@@ -67,7 +70,12 @@ def render_report(folder: Path) -> str:
     ...
     multicentre.errors.ConfigurationError: runs/none: path must be a run folder; ...
     """
-    run = read_run(Path(folder))
+    return _render(Path(folder))[0]
+
+
+def _render(folder: Path) -> tuple[str, list[PageTable]]:
+    """Return the page, and its tables before the annex in the order of their numbers."""
+    context = _context(read_run(folder))
     environment = Environment(
         loader=PackageLoader("multicentre", "reports"),
         autoescape=True,
@@ -83,7 +91,8 @@ def render_report(folder: Path) -> str:
         "number": formats.format_number,
         "seconds": formats.format_seconds,
     }
-    return environment.get_template("report.html.j2").render(_context(run))
+    page = environment.get_template("report.html.j2").render(context)
+    return page, context["numbered"].tables
 
 
 def _context(contents: RunContents) -> dict[str, Any]:
@@ -125,6 +134,7 @@ def _context(contents: RunContents) -> dict[str, Any]:
         "bibtex": methods_text.bibliography(contents),
         "environment": contents.environment,
         "digests": contents.digests,
+        "has_word": can_write_word(),
         "numbered": _Numbers(),
     }
 
@@ -174,10 +184,22 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._last = {"Figure": 0, "Table": 0}
+        self.tables: list[PageTable] = []
+        self._in_annex = False
 
     def __call__(self, kind: str) -> str:
         self._last[kind] += 1
         return f"{kind} {self._last[kind]}."
+
+    def table(self, table: PageTable) -> str:
+        """Return the number of a table, which is kept for other documents unless it is in the annex."""
+        self.tables += [] if self._in_annex else [table]
+        return self("Table")
+
+    def begin_annex(self) -> str:
+        """Keep no further tables."""
+        self._in_annex = True
+        return ""
 
     def again(self, kind: str) -> str:
         """Return the last number, for the next part of a table that is cut."""

@@ -83,6 +83,11 @@ class PageTable:
             filled += width
         return [self._columns(start + 1, end + 1) for start, end in pairwise([*cuts, len(widths)])]
 
+    @property
+    def widths(self) -> list[float]:
+        """Least widths of the columns in em."""
+        return [self.name_width, *(self._width(column) for column in range(1, len(self.columns)))]
+
     def _columns(self, start: int, end: int) -> PageTable:
         places = [0, *range(start, end)]
         return replace(

@@ -401,7 +401,12 @@ def test_demo_answers_in_sentences_and_ends_with_its_report(tmp_path):
     result = call("demo", "--output", tmp_path)
     assert result.exit_code == 0, result.output
     assert "1,980 simulated patients of 6 simulated hospitals" in result.stdout
-    for words in ("by Treatment: standard", "Median survival of Treatment", "Hazard ratio of Treatment", "Odds ratio of"):
+    for words in (
+        "by Treatment: standard",
+        "Median survival of Treatment",
+        "Hazard ratio of Treatment",
+        "Odds ratio of",
+    ):
         assert words in " ".join(result.stdout.split())
     assert "arm" not in result.stdout.split()
     (report,) = tmp_path.glob("*/report.html")

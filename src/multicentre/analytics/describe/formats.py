@@ -15,8 +15,21 @@ from dataclasses import dataclass
 from multicentre.analytics.describe.table_one import Row
 from multicentre.core.printable import inert
 
+GREEK = ("alpha", "beta", "gamma", "delta", "epsilon", "kappa", "lambda", "mu", "sigma", "chi")
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"<": r"$<$", ">": r"$>$", "†": r"\dag{}", "‡": r"\ddag{}"}
+# Letters of numbers and units that pdflatex does not know.
+_LATEX |= {
+    "\u202f": r"\,",
+    "\u2009": r"\,",
+    "−": "$-$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "×": r"$\times$",
+    "µ": r"$\mu$",
+}
+_LATEX |= {letter: f"$^{{{plain}}}$" for letter, plain in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True)}
+_LATEX |= {letter: f"$\\{name}$" for letter, name in zip("αβγδεκλμσχ", GREEK, strict=True)}
 
 
 @dataclass(frozen=True)

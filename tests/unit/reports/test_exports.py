@@ -1,0 +1,46 @@
+"""Tables for Word and LaTeX have the rows and numbers of the report, and nothing that LaTeX would interpret."""
+
+import importlib.util
+import io
+import re
+
+import pytest
+
+from multicentre.reports.exports import latex_document, word_document
+from multicentre.reports.tables import PageTable
+
+CELL = "63.4 [55.9, 70.8]"
+WIDE = PageTable("Patients & 50 % of_all.", ["", *(f"site {place}" for place in range(9))], [["age", *[CELL] * 9]])
+WIDE = PageTable(WIDE.caption, WIDE.columns, WIDE.rows, frozenset(range(1, 10)))
+SMALL = PageTable("Effects.", ["variable", "p"], [["TNF-\u03b1 (µg/L)", "<0.001"], ["x_1", "3 × 10⁻⁵"]], frozenset({1}))
+
+
+def test_latex_escapes_what_it_would_interpret_and_is_balanced():
+    document = latex_document([WIDE, SMALL])
+    for text in (r"Patients \& 50 \% of\_all.", r"TNF-$\alpha$ ($\mu$g/L)", r"$<$0.001", r"3 $\times$ 10$^{-}$$^{5}$"):
+        assert text in document
+    assert re.sub(r"[\x00-\x7f]", "", document) == ""
+    begun, ended = (re.findall(rf"\\{word}{{(\w+)}}", document) for word in ("begin", "end"))
+    assert sorted(begun) == sorted(ended)
+    assert document.replace(r"\{", "").replace(r"\}", "").count("{") == document.count("}") - document.count(r"\}")
+
+
+def test_parts_of_a_table_keep_its_number():
+    document = latex_document([WIDE, SMALL])
+    n_parts = len(WIDE.parts)
+    assert n_parts > 1
+    assert document.count(r"\begin{longtable}") == n_parts + 1
+    assert document.count(r"\addtocounter{table}{-1}") == n_parts - 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("docx") is None, reason="needs the extra word")
+def test_word_has_every_cell_under_the_number_of_the_report():
+    from docx import Document
+
+    document = Document(io.BytesIO(word_document([WIDE, SMALL])))
+    texts = [paragraph.text for paragraph in document.paragraphs if paragraph.text]
+    assert texts[0] == "Table 1. Patients & 50 % of_all."
+    assert set(texts[1:-1]) == {"Table 1, continued."}
+    assert texts[-1] == "Table 2. Effects."
+    last = [[cell.text for cell in row.cells] for row in document.tables[-1].rows]
+    assert last == [list(SMALL.columns), *map(list, SMALL.rows)]
