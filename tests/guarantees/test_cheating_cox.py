@@ -190,10 +190,29 @@ def test_a_column_that_a_few_patients_have_is_in_no_unmasked_sum(n_rare):
         (CoxSite.sum_sizes, OfCause(1)),
         (CoxSite.sum_derivatives, messages.At(NOWHERE, False)),
         (CoxSite.sum_risk, messages.AtShared(NOWHERE, False, 0.0)),
-        (CoxSite.fit_own, messages.Penalty(1.0, False)),
     ):
         with pytest.raises(DisclosureRefused, match="the answer must have at least 10 patients behind it"):
             site.ask(step, request)
+
+
+@pytest.mark.parametrize("n_rare", [1, 9])
+def test_the_own_fit_is_that_without_a_column_that_a_few_patients_have(n_rare):
+    """A fit that adjusts for a patient's column is that of the others: the two fits must not differ by the few."""
+    data = grouped(10)
+    X = data.X.copy()
+    X[:, 2] = 0.0
+
+    def own_fit(columns):
+        site = Site(mc.data.SurvivalData(columns, data.time, data.event, unit="days"), COARSE)
+        return site.ask(CoxSite.fit_own, messages.Penalty(1.0, False))
+
+    without = own_fit(X)
+    X[:n_rare, 2] = 1.0
+    rare = own_fit(X)
+    assert rare.coefficients[2] == rare.errors[2] == 0.0
+    assert rare.coefficients[[0, 1]] == pytest.approx(without.coefficients[[0, 1]], rel=1e-6)
+    X[:], X[0] = 0.0, 1.0
+    assert not own_fit(X).errors.any()  # no estimate if every column is rare
 
 
 @pytest.mark.parametrize("odd", ["columns", "times", "nan", "shift", "transform"])

@@ -408,7 +408,8 @@ def _warn_of_limits(combined: Mapping[str, Combination]) -> None:
 
 def _of_column(estimates: SiteEstimates, place: int, terms: Terms) -> Combination:
     values, errors = estimates.estimates[:, place], estimates.standard_errors[:, place]
-    return _combination(estimates.sites, values, errors, estimates.refused, terms, estimates.scale, estimates.label)
+    reasons = {site: estimates.reason(site, estimates.columns[place]) or NO_ERROR for site in estimates.sites}
+    return _combination(estimates.sites, values, errors, reasons, terms, estimates.scale, estimates.label)
 
 
 def _combination(

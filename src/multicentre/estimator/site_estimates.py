@@ -31,6 +31,8 @@ class SiteEstimates:
         NaN where a site has no estimate.
     refused : mapping of str to str
         Reasons of the sites without estimates, by site: their policy or guard refused, or the fit failed.
+    missing : mapping of (str, str) to str
+        Reasons of single estimates that are missing, by site and column.
     scale : {"identity", "log", "log-log"}, default "identity"
         Scale of the estimates: "log" of ratios, "log-log" (``log(-log S)``) of shares of survivors.
     label : str, default "estimate"
@@ -44,13 +46,18 @@ class SiteEstimates:
     refused: Mapping[str, str] = field(default_factory=dict)
     scale: Scale = "identity"
     label: str = "estimate"
+    missing: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def reason(self, site: str, column: str) -> str:
+        """Return why an estimate is missing; empty if nothing is known."""
+        return self.missing.get((site, column)) or self.refused.get(site, "")
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per site and column: the estimate, its standard error, and the reason of a missing one."""
         import pandas as pd
 
         index = pd.MultiIndex.from_product([self.sites, self.columns], names=["site", "column"])
-        reasons = [self.refused.get(site, "") for site in self.sites for _ in self.columns]
+        reasons = [self.reason(site, column) for site in self.sites for column in self.columns]
         columns = {
             "estimate": self.estimates.ravel(),
             "standard_error": self.standard_errors.ravel(),

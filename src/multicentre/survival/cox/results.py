@@ -32,6 +32,10 @@ Floats = NDArray[np.float64]
 # Attributes that files of a fitted model hold.
 _INFERENCE = ("standard_errors_", "model_standard_errors_", "p_values_", "hazard_ratios_", "covariance_")
 _FIT = ("coef_", "log_likelihood_", "n_patients_", "n_events_", "converged_", "lead_")
+NO_ESTIMATE = (
+    "{0} is not estimated at this site: fewer patients differ in it than the site's policy requires (the site's fit "
+    "then leaves it out), or it has no information"
+)
 # Largest number of columns in the table and the plot of a fit.
 MOST_ROWS = 40
 # Level at which a rejected proportionality is part of the headline.
@@ -227,7 +231,14 @@ class CoxResults(HasEffects, SurvivalEstimator):
         scaled, errors = (np.array([getattr(fit, name) for fit in fits]) for name in ("coefficients", "errors"))
         standard_errors = np.where(errors > 0, errors / self.agreed_.spread, np.nan)
         coefficients = np.where(errors > 0, scaled / self.agreed_.spread, np.nan)
-        return SiteEffects(self.feature_names_in_, tuple(sites), coefficients, standard_errors)
+        names = self.feature_names_in_
+        missing = {
+            (site, names[place]): NO_ESTIMATE.format(names[place])
+            for site, errors_of_site in zip(sites, errors, strict=True)
+            if (errors_of_site > 0).any()
+            for place in np.flatnonzero(errors_of_site == 0).tolist()
+        }
+        return SiteEffects(names, tuple(sites), coefficients, standard_errors, missing=missing)
 
     def _terms(self) -> list[Term]:
         check_is_fitted(self, "model_")

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
-from multicentre.data.records import effective_number
+from multicentre.data.records import effective_number, fewest_different
 from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.cox import messages
@@ -114,13 +114,18 @@ class CoxPatients(SurvivalPart):
         cells = [np.bincount(reached[of]) for of in (reached >= 0, happened, ~happened)]
         return RiskSets(self.patients.standardised, reached, happened, len(self.agreed.times)), np.concatenate(cells)
 
-    def _behind(self, risk_sets: RiskSets, request: messages.At) -> int:
-        """Return the effective number of patients of derivatives: the events, or fewer if few dominate risk sets."""
+    def _behind(self, risk_sets: RiskSets, request: messages.At, fewest: int | None = None) -> int:
+        """Return the effective number of patients of derivatives: the events, or fewer if few dominate risk sets.
+
+        The fewest patients who differ in one of the columns are those of all columns, unless they are given.
+        """
         if self.masked:
             return self.behind()
         theta, terms = own_terms(risk_sets, request)
-        effective = self._effective(risk_sets.own_hazards(theta, terms.first, terms.first_tied))
-        return min(self.behind(risk_sets.n_events.sum(keepdims=True)), effective)
+        fewest = self.behind() if fewest is None else fewest
+        hazards = risk_sets.own_hazards(theta, terms.first, terms.first_tied)
+        n_events = int(risk_sets.n_events.sum()) or len(self.data)
+        return min(n_events, fewest, self._rounded_down(fewest, effective_number(hazards)))
 
     def _behind_times(self, shared: RiskSets, cells: NDArray[np.int64], theta: Floats) -> int:
         """Return the effective number of patients of sums by time; 1 if one outweighs all others of a time.
@@ -344,10 +349,21 @@ class CoxSite(CoxPatients):
     def fit_own(self, request: messages.Penalty) -> messages.OwnFit:
         """Fit the site's patients, and return coefficients and standard errors.
 
-        The answer describes a single site, so that an analyst can compare the sites.
+        The answer describes a single site, so that an analyst can compare the sites. Columns in which fewer patients
+        differ than the policy's minimum are no part of the fit: a fit that adjusts for them would be that of the other
+        patients, and its difference from a fit without them would describe the few.
         """
         check_alpha(request.alpha)
-        risk_sets, nothing = self._site_risk_sets, np.zeros(len(self.agreed.columns))
+        n_columns = len(self.agreed.columns)
+        counts = [fewest_different(self.data.X[:, [place]]) for place in range(n_columns)]
+        used = np.flatnonzero(np.array(counts) >= min(self.least_behind, len(self.data)))
+        nothing = np.zeros(n_columns)
+        if not len(used):
+            return messages.OwnFit(nothing, nothing, patients=0)
+        everyone = self._site_risk_sets
+        risk_sets = RiskSets(
+            everyone.rows[:, used], everyone.reached, everyone.happened, everyone.n_times, everyone.weights
+        )
         maximum = fit_own(risk_sets, request.alpha, ties_of(request.efron))
         if maximum is None:
             return messages.OwnFit(nothing, nothing, patients=0)
@@ -355,10 +371,11 @@ class CoxSite(CoxPatients):
             request.alpha * maximum.coefficients, maximum.information, float(risk_sets.n_events.sum())
         )
         errors = np.sqrt(np.diagonal(covariance(maximum.information, request.alpha, is_reliable)))
-        behind = self._behind(risk_sets, messages.At(maximum.coefficients, request.efron))
-        return messages.OwnFit(
-            np.where(is_reliable, maximum.coefficients, 0.0), np.where(is_reliable, errors, 0.0), patients=behind
-        )
+        behind = self._behind(risk_sets, messages.At(maximum.coefficients, request.efron), min(counts[j] for j in used))
+        coefficients, standard_errors = nothing.copy(), nothing.copy()
+        coefficients[used] = np.where(is_reliable, maximum.coefficients, 0.0)
+        standard_errors[used] = np.where(is_reliable, errors, 0.0)
+        return messages.OwnFit(coefficients, standard_errors, patients=behind)
 
     def _weighed(self, request: messages.AtShared, *by_time: Floats, exact: bool) -> tuple[RiskSets, Floats, int]:
         """Return risk sets at shared times, hazard ratios, and the effective number of patients of sums by time."""
