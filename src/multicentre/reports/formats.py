@@ -48,8 +48,8 @@ def format_count(count: int | None, min_patients: int) -> str:
     >>> [format_count(n, 10) for n in (None, 4, 0, 1200)]
     ['<10', '<10', '0', '1\u202f200']
     """
-    shown = published(count, min_patients)
-    return count_text(None, min_patients) if shown is None else format_number(shown)
+    number = published(count, min_patients)
+    return count_text(None, min_patients) if number is None else format_number(number)
 
 
 def format_total(counts: Sequence[int | None], min_patients: int) -> str:

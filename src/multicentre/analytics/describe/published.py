@@ -1,4 +1,4 @@
-"""What a descriptive table publishes: its texts, its numbers and its histograms, without small counts.
+"""Published part of a descriptive table: texts, numbers and histograms, without small counts.
 
 A saved table holds this and no count of patients that the printed table leaves out.
 """

@@ -411,9 +411,9 @@ class DescribeResults(FederatedEstimator):
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, facts = super()._state()
-        shown = self.numbers()[["q1", "median", "q3"]].to_numpy(np.float64)
+        quartiles = self.numbers()[["q1", "median", "q3"]].to_numpy(np.float64)
         # Without groups, the second table is that of all patients again.
-        return {**arrays, "quartiles_": np.resize(shown, self.quartiles_.shape)}, facts
+        return {**arrays, "quartiles_": np.resize(quartiles, self.quartiles_.shape)}, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
