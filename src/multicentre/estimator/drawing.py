@@ -17,8 +17,18 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 # Width of a figure, and heights of its frame and of a row, in inches.
 WIDTH, FRAME, ROW, HEIGHT = 7.0, 1.0, 0.25, 3.6
-# Markers of centres and dashes of curves, so that colour is never the only difference.
-MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
+# Okabe and Ito's colours in an order where neighbours differ in lightness too, for readers who see no colours and print
+# in grey. Markers and strokes repeat the difference.
+COLOURS = ("#0072B2", "#E69F00", "#000000", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
+STROKES: tuple[Any, ...] = (
+    "-",
+    (0, (6, 2)),
+    (0, (1.5, 1.5)),
+    (0, (6, 2, 1.5, 2)),
+    (0, (3, 1)),
+    (0, (8, 2, 1, 2, 1, 2)),
+)
 
 
 def draw(figure: Figure, ax: Axes | None = None) -> Axes:
@@ -52,6 +62,7 @@ def draw(figure: Figure, ax: Axes | None = None) -> Axes:
             f"figure must be of a kind that can be drawn; got {type(figure).__name__}", where=figure.title
         )
     axes = new_axes(figure) if ax is None else ax
+    axes.set_prop_cycle(color=COLOURS)
     drawer(figure, axes)
     axes.set_title(figure.title)
     return axes
@@ -150,7 +161,7 @@ def _draw_curves(figure: Curves, axes: Axes) -> None:
     style, between = ("steps-post", "post") if figure.steps else ("default", None)
     for place, band in enumerate(figure.bands):
         x = _numbers(band.x)
-        (line,) = axes.plot(x, _numbers(band.y), DASHES[place % len(DASHES)], drawstyle=style, label=band.name)
+        (line,) = axes.plot(x, _numbers(band.y), linestyle=_stroke(place), drawstyle=style, label=band.name)
         limits: dict[str, Any] = {"step": between, "alpha": 0.16, "linewidth": 0, "color": line.get_color()}
         axes.fill_between(x, _numbers(band.lower), _numbers(band.upper), **limits)
     axes.set_ylim(0.0, 1.02)
@@ -167,12 +178,14 @@ def _write_numbers(figure: Curves, axes: Axes) -> None:
     axes.set_xticks(figure.positions, ["\n".join([f"{position:g}", "", *cells]) for position, *cells in columns])
     place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "top"}
     # The labels of the axis stand 7 points below it: a tick of 3.5 and a gap of 3.5.
-    axes.annotate("\n".join(["", "at risk", *counts]), (0.0, 0.0), (-14.0, -7.0), **place)
+    # Numbers are centred at the axis; a digit is about 6.4 points wide.
+    left = 6.0 + 3.2 * max((len(cells[0]) for cells in counts.values() if cells), default=1)
+    axes.annotate("\n".join(["", "at risk", *counts]), (0.0, 0.0), (-left, -7.0), **place)
 
 
 def _draw_lines(figure: Lines, axes: Axes) -> None:
     for place, (name, values) in enumerate(figure.series.items()):
-        axes.plot(_numbers(figure.x), _numbers(values), DASHES[place % len(DASHES)], label=name)
+        axes.plot(_numbers(figure.x), _numbers(values), linestyle=_stroke(place), label=name)
     for name, position in figure.marks.items():
         axes.axvline(position, color="0.4", linewidth=1, linestyle=":", label=f"{name} ({position:g})")
     _name_axes(axes, figure.x_label, figure.y_label, len(figure.series) + len(figure.marks))
@@ -183,7 +196,8 @@ def _draw_points(figure: Points, axes: Axes) -> None:
     groups = list(dict.fromkeys(cloud.group for cloud in figure.clouds))
     for cloud in figure.clouds:
         marker = MARKERS[centres.index(cloud.centre) % len(MARKERS)]
-        colour = f"C{(groups if len(groups) > 1 else centres).index(cloud.group if len(groups) > 1 else cloud.centre)}"
+        number = (groups if len(groups) > 1 else centres).index(cloud.group if len(groups) > 1 else cloud.centre)
+        colour = COLOURS[number % len(COLOURS)]
         name = ", ".join(part for part in (cloud.centre, cloud.group) if part)
         axes.plot(_numbers(cloud.x), _numbers(cloud.y), marker, color=colour, markersize=4, label=name)
     _name_axes(axes, figure.x_label, figure.y_label, len(figure.clouds))
@@ -218,8 +232,12 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 def _name_axes(axes: Axes, x_label: str, y_label: str, n_named: int) -> None:
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
-    if n_named > 1:
-        axes.legend(fontsize="small")
+    if n_named > 1:  # beside the axes, where no data are
+        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+
+
+def _stroke(place: int) -> Any:
+    return STROKES[place % len(STROKES)]
 
 
 _DRAWERS: dict[type[Figure], Callable[[Any, Axes], None]] = {

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.published_counts import LEAST_PUBLISHED
-from multicentre.estimator.drawing import set_effect_axis
+from multicentre.estimator.drawing import COLOURS, STROKES, set_effect_axis
 from multicentre.estimator.figures import Band, Curves, EffectCurve, Forest
 from multicentre.reports.formats import format_column
-from multicentre.reports.svg import COLOURS, STROKES, WIDTH, blank_figure, label, legend_above, plain_svg, room
+from multicentre.reports.svg import WIDTH, blank_figure, label, legend_above, plain_svg, room
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +24,8 @@ REFERENCE = " (reference)"
 
 # Distances in points: from the axis to the first row of numbers, between rows, and from numbers to the axis label.
 FIRST_LINE, LINE, AXIS_LABEL = 17.0, 10.0, 2.0
+# Width of a digit in points, in 7.5 pt.
+DIGIT = 4.8
 # Names stand left of the axis in 7.5 pt; at half an em per letter, 16 letters take 60 pt of the width.
 LONGEST_NAME = 16
 
@@ -93,21 +95,24 @@ def _write_numbers(axes: Axes, figure: Curves, longest: int) -> None:
     positions = _numbers(figure.positions)
     axes.set_xticks(positions, [f"{x:g}" for x in positions])
     names = [label(name, longest) for name in split_prefix(list(figure.at_risk))[1]]
-    _write_below(axes, 0, "at risk", None)
+    # Names end left of the first numbers, which are centred at the axis.
+    first = max((len(_number(numbers[0])) for numbers in figure.at_risk.values() if numbers), default=1)
+    left = 5.0 + DIGIT * first / 2
+    _write_below(axes, 0, "at risk", None, left)
     for row, (name, numbers) in enumerate(zip(names, figure.at_risk.values(), strict=True), start=1):
-        _write_below(axes, row, name, None)
+        _write_below(axes, row, name, None, left)
         for x, number in zip(positions, numbers, strict=True):
             _write_below(axes, row, _number(number), float(x))
     axes.xaxis.labelpad = AXIS_LABEL + LINE * (len(names) + 1)
 
 
-def _write_below(axes: Axes, row: int, text: str, x: float | None) -> None:
-    """Write a text in a row below the axis: at a position, or left of the axis."""
+def _write_below(axes: Axes, row: int, text: str, x: float | None, left: float = 0.0) -> None:
+    """Write a text in a row below the axis: at a position, or points left of the axis."""
     axes.annotate(
         text,
         xy=(0.0 if x is None else x, 0.0),
         xycoords=axes.transAxes if x is None else axes.get_xaxis_transform(),
-        xytext=(-12.0 if x is None else 0.0, -FIRST_LINE - LINE * row),
+        xytext=(-left, -FIRST_LINE - LINE * row),
         textcoords="offset points",
         ha="right" if x is None else "center",
         va="top",

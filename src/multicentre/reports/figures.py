@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.estimator.drawing import COLOURS, MARKERS, STROKES
 from multicentre.estimator.figures import (
     Bars,
     Curves,
@@ -26,10 +27,7 @@ from multicentre.estimator.figures import (
 )
 from multicentre.reports.curves import draw_curves, draw_effect, draw_forest
 from multicentre.reports.svg import (
-    COLOURS,
     HATCHES,
-    MARKERS,
-    STROKES,
     WIDTH,
     blank_figure,
     label,

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from xml.etree import ElementTree
 
 if TYPE_CHECKING:
@@ -22,17 +22,6 @@ NARROW = 3.75
 
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
-# Okabe and Ito's colours in an order where neighbours differ in lightness too.
-COLOURS = ("#0072B2", "#E69F00", "#000000", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
-STROKES: tuple[Any, ...] = (
-    "-",
-    (0, (6, 2)),
-    (0, (1.5, 1.5)),
-    (0, (6, 2, 1.5, 2)),
-    (0, (3, 1)),
-    (0, (8, 2, 1, 2, 1, 2)),
-)
 HATCHES = ("", "/////", "xxxxx", "-----", "\\\\\\\\\\", "|||||")
 
 _STYLE = {

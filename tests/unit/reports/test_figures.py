@@ -3,12 +3,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from multicentre.estimator.drawing import COLOURS
 from multicentre.estimator.figures import Bars, Cloud, Densities, HeatMap, Lines, Panel, Points, Table
 from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw
 from multicentre.reports.method_tables import method_table
 from multicentre.reports.parts import MOST_CELL_ROWS, MOST_PANELS, fit_to_pages
-from multicentre.reports.svg import COLOURS, inline_svg, label
+from multicentre.reports.svg import inline_svg, label
 
 NAN = float("nan")
 EDGE_CASES = [
