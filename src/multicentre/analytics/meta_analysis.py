@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
+ONE_FIT = "all sites, one fit"
 FIXED, RANDOM, NEW_SITE = "fixed effect", "random effects", "new site"
 _RANGES: ParameterRanges = {
     "method": OneOf("REML", "DL"),
@@ -187,15 +188,27 @@ class Combination:
         names = ["estimate", "standard_error", "lower", "upper", "q", "i_squared", "tau_squared"]
         return pd.DataFrame(rows, index=pd.Index(self.sites, name="without"), columns=names)
 
-    def forest(self, title: str = "Estimates by site") -> Forest:
-        """Return the forest plot as plain values: a row per site, then the combined estimates."""
+    def forest(self, title: str = "Estimates by site", *, fit: tuple[float, float] | None = None) -> Forest:
+        """Return the forest plot as plain values: a row per site, then the combined estimates.
+
+        Parameters
+        ----------
+        title : str, default "Estimates by site"
+        fit : tuple of two floats, optional
+            Estimate and standard error of the fit to the patients of all sites, for a row of its own.
+        """
         frame = self.to_frame()
+        if fit is not None:
+            half = float(norm.ppf(0.5 + self.terms.confidence_level / 2.0)) * fit[1]
+            frame.loc[ONE_FIT, ["estimate", "lower", "upper"]] = [fit[0], fit[0] - half, fit[0] + half]
+            frame = frame.reindex([*frame.index[:-4], ONE_FIT, *frame.index[-4:-1]])
         values, lower, upper = ([_number_or_none(value) for value in column] for column in self._shown(frame))
         reference = 1.0 if self.scale == "log" else 0.0
         level = f"{100 * self.terms.confidence_level:g} % intervals"
         caption = f"Each site alone, with {level}; the last row is the prediction interval of a new site. "
         caption += self.describe_heterogeneity()
-        return Forest(title, caption, "model", self.label, list(frame.index), values, lower, upper, 3, reference)
+        n_pooled = 3 if fit is None else 4
+        return Forest(title, caption, "model", self.label, list(frame.index), values, lower, upper, n_pooled, reference)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the forest plot.

@@ -67,6 +67,8 @@ class StudyPermissions:
         Minimum number of sites in every masked sum, also over some folds: two sums that differ by one site would reveal
         the value of that site. If a study excludes refusing sites and states no number, the minimum is two, and the
         site relies on the coordinator to exclude no other site.
+    by_site : frozenset of type
+        Site parts of analyses whose estimates by site the study releases: a fit to this site alone has unmasked sums.
     models : mapping from type to frozenset of str
         SHA-256 of the models that may be sent, by site part; parts of methods that fit their models are absent.
     """
@@ -76,6 +78,7 @@ class StudyPermissions:
     masked: bool
     quorum: int
     models: Mapping[type[SitePart], frozenset[str]] = field(default_factory=dict)
+    by_site: frozenset[type[SitePart]] = frozenset()
 
     def part(self, method: str) -> type[SitePart]:
         """Return the site part of this name.
@@ -100,7 +103,7 @@ class StudyPermissions:
         fixed = self.models.get(step.part)
         if fixed is not None and isinstance(call.request, ModelMessage) and call.request.model_digest not in fixed:
             return "study, model", "the model must be one of those that the study states; got another model"
-        if self.masked and step.summed and call.mask is None:
+        if self.masked and step.summed and call.mask is None and step.part not in self.by_site:
             return "study, secure_sum", "sums of the study must be masked; this one is unmasked"
         if call.mask is not None and call.mask.threshold < self.quorum:
             return (
@@ -205,9 +208,10 @@ def permissions_of(study: Study) -> StudyPermissions:
     """
     steps: dict[type[SitePart], frozenset[str]] = {}
     models: dict[type[SitePart], frozenset[str]] = {}
-    fits = []
+    fits, by_site = [], []
     for analysis in study.split().values():
         estimator = make_estimator(analysis)
+        by_site += [estimator] if analysis.about.by_site else []
         steps_of_parts = _steps_of(analysis, estimator)
         for part, names in steps_of_parts.items():
             steps[part] = steps.get(part, frozenset()) | frozenset(names)
@@ -226,6 +230,7 @@ def permissions_of(study: Study) -> StudyPermissions:
             len(study.sites), masked=study.masked
         ),
         models,
+        frozenset(each.site_part for each in by_site),
     )
 
 

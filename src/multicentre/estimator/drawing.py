@@ -116,6 +116,43 @@ def _numbers(values: Sequence[float | None]) -> Floats:
     return np.array(values, dtype=np.float64)
 
 
+def forest_limits(figure: Forest) -> tuple[float, float]:
+    """Return the ends of the axis of a forest plot, which one wide interval does not move.
+
+    The axis covers all estimates and the reference, and intervals up to three times their median half-length beyond.
+    On a logarithmic axis lengths are ratios.
+
+    Examples
+    --------
+    >>> rows = Forest("", "", "model", "ratio", ["a", "b"], [1.0, 1.1], [0.9, 0.001], [1.1, 900.0], 0, 1.0)
+    >>> low, high = forest_limits(rows)
+    >>> low > 0.001, high < 900
+    (True, True)
+    """
+    values, lower, upper = (_numbers(each) for each in (figure.estimates, figure.lower, figure.upper))
+    finite = np.concatenate([values, lower, upper])
+    is_log = figure.reference > 0 and bool((finite[np.isfinite(finite)] > 0).all())
+    if is_log:
+        values, lower, upper = np.log(values), np.log(lower), np.log(upper)
+    reference = np.log(figure.reference) if is_log else figure.reference
+    halves = (upper - lower)[np.isfinite(upper - lower)] / 2.0
+    reach = 3.0 * float(np.median(halves)) if len(halves) else 0.0
+    points = np.append(values[np.isfinite(values)], reference)
+    low = max(float(np.nanmin(np.append(lower, points.min()))), float(points.min()) - reach)
+    high = min(float(np.nanmax(np.append(upper, points.max()))), float(points.max()) + reach)
+    margin = 0.04 * (high - low) or 1.0
+    return (float(np.exp(low - margin)), float(np.exp(high + margin))) if is_log else (low - margin, high + margin)
+
+
+def mark_clipped(figure: Forest, axes: Axes) -> None:
+    """Set the limits of a forest plot, and draw an arrow where an interval leaves the axis."""
+    low, high = forest_limits(figure)
+    for ends, edge, marker in ((figure.lower, low, "<"), (figure.upper, high, ">")):
+        beyond = np.flatnonzero(_numbers(ends) < low if marker == "<" else _numbers(ends) > high)
+        axes.plot(np.full(len(beyond), edge), beyond, marker, color="#222222", markersize=4, clip_on=False, zorder=4)
+    axes.set_xlim(low, high)
+
+
 def _draw_forest(figure: Forest, axes: Axes) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
@@ -132,6 +169,7 @@ def _draw_forest(figure: Forest, axes: Axes) -> None:
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.xaxis.set_minor_formatter(NullFormatter())
+    mark_clipped(figure, axes)
     _name_rows(axes, figure.rows)
     axes.set_xlabel(figure.x_label)
 

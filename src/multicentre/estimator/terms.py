@@ -201,7 +201,7 @@ class HasEffects(HasTerms):
         *,
         reference: float | None = None,
         values: Sequence[float] | None = None,
-        given: Mapping[str, float | str] | None = None,
+        at: Mapping[str, float | str] | None = None,
     ) -> pd.DataFrame:
         """Return the effect of a number, against a reference value, with pointwise limits.
 
@@ -214,7 +214,7 @@ class HasEffects(HasTerms):
         values : sequence of float, optional
             Values of the curve; by default from the first to the last knot, or two standard deviations on either side
             of the mean.
-        given : mapping of str to float or str, optional
+        at : mapping of str to float or str, optional
             Values and levels of the columns in products with `variable`; by default the mean or the reference level.
 
         Returns
@@ -240,7 +240,7 @@ class HasEffects(HasTerms):
         points, middle = self._points(variable, values)
         reference = middle if reference is None else float(reference)
         estimates = self._estimates()
-        rows = self._rows_at(variable, np.append(points, reference), given or {})
+        rows = self._rows_at(variable, np.append(points, reference), at or {})
         contrasts = rows[:-1] - rows[-1]
         effect = contrasts @ estimates.values
         errors = np.sqrt(np.einsum("ij,jk,ik->i", contrasts, estimates.covariance, contrasts))
@@ -256,28 +256,30 @@ class HasEffects(HasTerms):
         *,
         reference: float | None = None,
         values: Sequence[float] | None = None,
-        given: Mapping[str, float | str] | None = None,
+        at: Mapping[str, float | str] | None = None,
     ) -> EffectCurve:
         """Return the curve of :meth:`effect_curve` as plain values, as ratios where the model has them."""
-        frame = self.effect_curve(variable, reference=reference, values=values, given=given)
+        frame = self.effect_curve(variable, reference=reference, values=values, at=at)
         ratio = self._ratio_name()
         curve = frame[["effect", "lower", "upper"]].to_numpy()
         y, lower, upper = (np.exp(curve) if ratio else curve).T.tolist()
-        at = frame.attrs["reference"]
+        reference = frame.attrs["reference"]
         tests = self.term_tests()
         terms = [term for term in self._terms() if variable in term.sources]
         sentences = [f"{term.name}: {test_text(*tests.loc[term.name])}" for term in terms]
         label = ratio.replace("_", " ") or "difference of the linear predictor"
-        stated = {name: str(value) for name, value in (given or {}).items()}
+        stated = {name: str(value) for name, value in (at or {}).items()}
         crossed = dict.fromkeys(name for term in terms for name in term.sources if name != variable)
         held = "".join(f"; at {name} = {stated.get(name, 'its mean or reference level')}" for name in crossed)
         caption = (
-            f"{label[0].upper()}{label[1:]} against {variable} = {at:g}, with a pointwise "
+            f"{label[0].upper()}{label[1:]} against {variable} = {reference:g}, with a pointwise "
             f"{100 * self.confidence_level:g} % band{self._adjustment(variable)}{held}. "
             f"Joint Wald test{'s' if len(terms) > 1 else ''}: {'; '.join(sentences)}."
         )
         x, title = frame[variable].tolist(), f"Effect of {variable}"
-        return EffectCurve(title, caption, "model", variable, label, x, y, lower, upper, at, 1.0 if ratio else 0.0)
+        return EffectCurve(
+            title, caption, "model", variable, label, x, y, lower, upper, reference, 1.0 if ratio else 0.0
+        )
 
     def plot_effect(
         self,
@@ -286,7 +288,7 @@ class HasEffects(HasTerms):
         *,
         reference: float | None = None,
         values: Sequence[float] | None = None,
-        given: Mapping[str, float | str] | None = None,
+        at: Mapping[str, float | str] | None = None,
     ) -> Axes:
         """Draw the curve of :meth:`effect_curve`; parameters as there.
 
@@ -295,7 +297,7 @@ class HasEffects(HasTerms):
         variable : str
         ax : matplotlib Axes, optional
             Axes to draw on; those of a new figure by default.
-        reference, values, given : optional
+        reference, values, at : optional
             As for :meth:`effect_curve`.
 
         Returns
@@ -304,7 +306,7 @@ class HasEffects(HasTerms):
         """
         from multicentre.estimator.drawing import plot
 
-        return plot(self.effect_figure(variable, reference=reference, values=values, given=given), ax)
+        return plot(self.effect_figure(variable, reference=reference, values=values, at=at), ax)
 
     def with_terms(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return a table by column in which a term's test replaces the columns of a spline or a polynomial."""
@@ -341,7 +343,7 @@ class HasEffects(HasTerms):
         """Return mean and standard deviation of the columns of the predictor."""
         raise NotImplementedError
 
-    def _rows_at(self, variable: str, values: Floats, given: Mapping[str, float | str]) -> Floats:
+    def _rows_at(self, variable: str, values: Floats, at: Mapping[str, float | str]) -> Floats:
         """Return rows of the predictor at some values of a variable, up to a constant, shape (n, p)."""
         names = np.array(self._estimates().names)
         return np.asarray(values[:, None] * (names == variable), dtype=np.float64)

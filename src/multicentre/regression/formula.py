@@ -173,10 +173,10 @@ class HasFormula(RegressionResults):
     def _knots(self, variable: str) -> list[float]:
         return [] if self.fitted_design is None else knots_of(self.fitted_design, variable)
 
-    def _rows_at(self, variable: str, values: Floats, given: Mapping[str, float | str]) -> Floats:
+    def _rows_at(self, variable: str, values: Floats, at: Mapping[str, float | str]) -> Floats:
         design = self.fitted_design
         if design is None:
-            return super()._rows_at(variable, values, given)
+            return super()._rows_at(variable, values, at)
         means = {name: mean for name, (mean, _) in self._location().items()}
         base = {name: means.get(name, 1.0) for name in design.data_columns}
         base |= {
@@ -185,8 +185,8 @@ class HasFormula(RegressionResults):
             if factor.source in base and factor.levels
         }
         base |= dict.fromkeys((name for name in design.data_levels if name in base), 0.0)
-        base |= {f"{name}={value}": 1.0 for name, value in given.items() if isinstance(value, str)}
-        base |= {name: float(value) for name, value in given.items() if name in base and not isinstance(value, str)}
+        base |= {f"{name}={value}": 1.0 for name, value in at.items() if isinstance(value, str)}
+        base |= {name: float(value) for name, value in at.items() if name in base and not isinstance(value, str)}
         columns = np.tile([base[name] for name in design.data_columns], (len(values), 1))
         columns[:, design.data_columns.index(variable)] = values
         return self.model_.design(design.build(columns, design.data_columns))[0]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.published_counts import LEAST_PUBLISHED
-from multicentre.estimator.drawing import COLOURS, STROKES, set_effect_axis
+from multicentre.estimator.drawing import COLOURS, STROKES, forest_limits, mark_clipped, set_effect_axis
 from multicentre.estimator.figures import Band, Curves, EffectCurve, Forest
 from multicentre.reports.formats import format_column
 from multicentre.reports.svg import WIDTH, blank_figure, label, legend_above, plain_svg, room
@@ -166,6 +166,9 @@ def draw_forest(figure: Forest, width: float = WIDTH) -> str:
                 axes.plot(values[place], place, "s", color=COLOURS[0], markersize=sizes[place], zorder=3)
         if 0 < n_sites < n_rows:
             axes.axhline(n_sites - 0.5, color="#9A9A9A", linewidth=0.6)
+        for place in np.flatnonzero(np.isnan(values) & np.isfinite(lower) & np.isfinite(upper)).tolist():
+            axes.plot([lower[place], upper[place]], [place, place], color=COLOURS[4], linewidth=2.2, zorder=3)
+        mark_clipped(figure, axes)
         axes.set_ylim(max(n_rows, 1) - 0.4, -0.6)
         axes.set_xlabel(label(figure.x_label, room(90, width)))
         _name_rows(axes, [label(name, 26 if is_narrow else 34) for name in figure.rows], figure, below=is_narrow)
@@ -193,14 +196,13 @@ def _set_axis(axes: Axes, figure: Forest, numbers: Floats) -> bool:
     logarithmic = bool((finite > 0).all())
     if logarithmic:
         axes.set_xscale("log")
-        low, high = finite.min() / 1.1, finite.max() * 1.1
+        low, high = forest_limits(figure)
         subs = (1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)
         is_short = high / low < SHORT_AXIS
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]) if is_short else LogLocator(subs=subs))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlim(low, high)
     return logarithmic
 
 
@@ -226,5 +228,8 @@ def _estimate_texts(figure: Forest) -> list[str]:
         if is_known.all():
             texts.append(f"{numbers[row]} ({numbers[n_rows + row]} to {numbers[2 * n_rows + row]})")
         else:
-            texts.append(numbers[row] if is_known[0] else "not estimated")
+            interval = (
+                f"{numbers[n_rows + row]} to {numbers[2 * n_rows + row]}" if is_known[1:].all() else "not estimated"
+            )
+            texts.append(numbers[row] if is_known[0] else interval)
     return texts

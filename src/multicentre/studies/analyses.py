@@ -12,6 +12,7 @@ import numpy as np
 from multicentre.core.consortium import Consortium
 from multicentre.core.published_counts import count_text, published
 from multicentre.core.rounds import Listener
+from multicentre.core.storage import write_atomically
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.errors import (
     ConfigurationError,
@@ -26,11 +27,12 @@ from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Figure, Table
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.policy import Policy
+from multicentre.studies.by_site import estimates_by_site
 from multicentre.studies.comparison import compare
 from multicentre.studies.comparison_result import Comparison
 from multicentre.studies.cross_validation import cross_validate_study, cross_validation_results, show_cross_validation
 from multicentre.studies.model_card import write_model_card
-from multicentre.studies.result_files import RESULTS, write_results
+from multicentre.studies.result_files import RESULTS, to_csv, write_results
 from multicentre.studies.run_folder import RunFolder
 from multicentre.studies.run_metadata import ANALYSES, choose_headline
 from multicentre.studies.site_data import SiteData
@@ -146,6 +148,12 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
     tables = write_results(folder.path / place, estimator, figures, analysis.study.labels)
     if "model" in estimator.model_parameters:
         write_model_card(folder.path / place / RESULTS, analysis.study, estimator)
+    if variables := analysis.study.about.by_site:
+        frame, forests = estimates_by_site(estimator, variables)
+        figures = [*figures, *forests]
+        if frame is not None:
+            write_atomically(folder.path / place / RESULTS / "by-site.csv", to_csv(frame).encode(), mode=0o644)
+            tables = [*tables, "by-site"]
     if analysis.study.validation is not None:
         result = cross_validate_study(analysis.study, federation)
         folder.write(f"{place}cross-validation.json", cross_validation_results(result))

@@ -86,6 +86,7 @@ def _check_analyses(study: Study) -> None:
         ("study.method", study.about.method),
         ("parameters", study.parameters),
         ("validation", study.validation),
+        ("study.by_site", study.about.by_site),
     ):
         if value:
             raise ConfigurationError(

@@ -17,6 +17,7 @@ from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guarantee import rounded_up, spent_by
 from multicentre.privacy.ledger import Entry, Ledger
 from multicentre.privacy.policy import loosest_of
+from multicentre.studies.by_site import by_site_note
 from multicentre.studies.cross_validation import validation_cards
 from multicentre.studies.policy_conflicts import (
     StepRequest,
@@ -97,7 +98,8 @@ def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstima
     """
     if estimator.aligned_by is None:
         joined = card.joined(*validation_cards(study, card.counted))
-        return dataclasses.replace(joined, warnings=(*_model_notes(study), *joined.warnings))
+        by_site = [by_site_note(variables)] if (variables := study.about.by_site) else []
+        return dataclasses.replace(joined, warnings=(*by_site, *_model_notes(study), *joined.warnings))
     policies, protection = list(study.policies.values()), protection_of(study)
     alignment_card = disclosure_card(
         estimator.aligned_by,

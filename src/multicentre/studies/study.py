@@ -90,7 +90,7 @@ class Study(Table):
         return {each.name: self._of(each) for each in self.analyses}
 
     def _of(self, analysis: AnalysisTable) -> Study:
-        about = self.about.model_copy(update={"method": analysis.method})
+        about = self.about.model_copy(update={"method": analysis.method, "by_site": analysis.by_site})
         changes = {"about": about, "parameters": analysis.parameters, "validation": analysis.validation, "analyses": ()}
         return self.model_copy(update=changes)
 
@@ -227,6 +227,10 @@ def make_estimator(study: Study) -> FederatedEstimator:
             hint="Make a study of one of them, with [study] method and [parameters].",
         )
     kind = find_estimator(study.method)
+    if study.about.by_site:
+        from multicentre.studies.by_site import check_by_site
+
+        check_by_site(kind)
     parameter_names = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
     for name in study.parameters:
         if name not in parameter_names:

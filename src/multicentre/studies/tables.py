@@ -89,6 +89,7 @@ class About(Table):
     """``[study]``: name, method, seed and output folder of the study; no method if it has several analyses.
 
     ``exposure`` is the variable whose effect answers the question, and ``outcome`` the event or outcome of interest.
+    ``by_site`` names the variables whose estimates by site a study of a single analysis releases.
     """
 
     name: str = Field(min_length=1)
@@ -98,6 +99,7 @@ class About(Table):
     description: str = ""
     exposure: Name | None = None
     outcome: Name | None = None
+    by_site: tuple[Name, ...] = Field(default=(), strict=False)
 
 
 class EventsTable(Table):
@@ -211,13 +213,15 @@ class ValidationTable(Table):
 class AnalysisTable(Table):
     """``[[analysis]]``: one of several analyses of a study, all over the same data.
 
-    ``title`` and ``question`` are shown in the report and are not part of the terms that sites approve.
+    ``title`` and ``question`` are shown in the report and are not part of the terms that sites approve. ``by_site``
+    names the variables whose estimates by site are released.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,59}$")
     method: Name
     title: str = ""
     question: str = ""
+    by_site: tuple[Name, ...] = Field(default=(), strict=False)
     parameters: dict[str, Any] = Field(default_factory=dict)
     validation: ValidationTable | None = None
 

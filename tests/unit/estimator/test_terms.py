@@ -6,6 +6,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.errors import ConfigurationError
+from multicentre.estimator.drawing import forest_limits
 from multicentre.estimator.figures import EffectCurve, Forest, read_figure
 from multicentre.estimator.terms import terms_of
 from multicentre.reports.alt_texts import describe
@@ -72,7 +73,7 @@ def test_the_test_is_the_quadratic_form_of_the_covariance(spline):
 
 @pytest.mark.parametrize("sex", ["f", "m"])
 def test_a_curve_is_the_difference_of_predictions(spline, sex):
-    curve = spline.effect_curve("age", reference=50, given={"sex": sex})
+    curve = spline.effect_curve("age", reference=50, at={"sex": sex})
     assert curve.attrs["reference"] == 50
     patients = pd.DataFrame({"age": [*curve["age"], 50.0], "sex": sex, "stage": "II"})
     predictor = spline.predict_linear(patients)
@@ -140,3 +141,12 @@ def test_levels_of_a_cox_model_are_tested_together():
 def test_terms_without_a_design_follow_the_declared_levels():
     terms = terms_of(["a=b", "stage=II", "stage=III"], ["stage=I", "stage=II", "stage=III"])
     assert [(term.name, len(term.columns)) for term in terms] == [("a=b", 1), ("stage", 2)]
+
+
+def test_one_wide_interval_does_not_move_the_axis_of_a_forest_plot():
+    rows = Forest(
+        "", "", "model", "odds ratio", ["a", "b", "c"], [1.0, 1.2, 0.9], [0.8, 1.0, 1e-4], [1.3, 1.5, 1e4], 0, 1.0
+    )
+    low, high = forest_limits(rows)
+    assert 0.3 < low < 0.8
+    assert 1.5 < high < 3.0

@@ -245,8 +245,8 @@ class CoxResults(HasEffects, SurvivalEstimator):
         return terms_of(self.feature_names_in_, self.agreed_.levels)
 
     def _estimates(self) -> Estimates:
-        known = np.isfinite(self.standard_errors_)
-        covariance = np.where(np.outer(known, known), self.covariance_, np.nan)
+        finite = np.isfinite(self.standard_errors_)
+        covariance = np.where(np.outer(finite, finite), self.covariance_, np.nan)
         return Estimates(self.feature_names_in_, self.coef_, covariance)
 
     def _ratio_name(self) -> str:
