@@ -270,7 +270,7 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 def _name_axes(axes: Axes, x_label: str, y_label: str, n_named: int) -> None:
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
-    if n_named > 1:  # beside the axes, where no data are
+    if n_named > 1:  # next to the axes, where no data are
         axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
 
 

@@ -48,7 +48,7 @@ class Labels:
     def of_study(cls, data: Mapping[str, Any]) -> Labels:
         """Return the labels of the table ``[data]`` of a study."""
         tables = [data.get(kind) or {} for kind in ("survival", "table")]
-        levels = {name: tuple(found) for table in tables for name, found in (table.get("categories") or {}).items()}
+        levels = {name: tuple(one) for table in tables for name, one in (table.get("categories") or {}).items()}
         return cls(data.get("labels") or {}, levels)
 
     def name(self, text: str) -> str:
@@ -61,8 +61,8 @@ class Labels:
 
     def unit(self, variable: str) -> str:
         """Return the unit of a variable, which ends its label in parentheses; empty without one."""
-        found = _UNIT.search(self.labels.get(variable, ""))
-        return found[1] if found else ""
+        unit = _UNIT.search(self.labels.get(variable, ""))
+        return unit[1] if unit else ""
 
     def figure(self, figure: AnyFigure) -> AnyFigure:
         """Return a figure or table with labels in its title, caption, axes and names."""
