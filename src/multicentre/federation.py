@@ -34,7 +34,7 @@ from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.ledger_witnesses import HEADS, HeadRecord, Witness
 from multicentre.privacy.patient_counts import Counted, people_of
-from multicentre.privacy.policy import Policy, least_in_total, loosest_of
+from multicentre.privacy.policy import Policy, least_in_total, loosest_of, simulated_policy
 from multicentre.privacy.run_ledgers import SiteLedgers
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.rounds import MaskedSummation
@@ -83,7 +83,9 @@ class Federation(Consortium):
         sites : mapping of str to data
             Each site's name and data (``multicentre.data.MultiViewData``, say).
         policy : Policy, path or mapping, optional
-            One policy for all sites (an object or a ``policy.toml``), or one by site's name.
+            One policy for all sites (an object or a ``policy.toml``), or one by site's name. By default that of a new
+            site (``multicentre site keygen``): ``min_difference = 5`` if the data have ids, and
+            ``min_sites_in_sum = 3`` if there are three sites.
         secure_sum : bool, default True
             Mask the sums: the coordinator receives the sum and no summand. A federation of one site sends unmasked
             sums. In unmasked sums, each site's cells must meet its policy's minimum.
@@ -420,7 +422,11 @@ def _run_of(root: Path | None) -> tuple[str, int]:
 def _with_policies(
     sites: Mapping[str, Any], policy: Policy | str | Path | Mapping[str, Policy] | None
 ) -> list[tuple[str, Any, Policy]]:
-    return [(name, data, _policy_of(name, policy)) for name, data in _checked(sites).items()]
+    checked = _checked(sites)
+    if policy is None:
+        have_ids = all(getattr(data, "ids", None) is not None for data in checked.values())
+        policy = simulated_policy(len(checked), have_ids=have_ids)
+    return [(name, data, _policy_of(name, policy)) for name, data in checked.items()]
 
 
 def _checked(sites: Any) -> Mapping[str, Any]:
@@ -434,9 +440,7 @@ def _checked(sites: Any) -> Mapping[str, Any]:
     return sites
 
 
-def _policy_of(name: str, policy: Policy | str | Path | Mapping[str, Policy] | None) -> Policy:
-    if policy is None:
-        return Policy()
+def _policy_of(name: str, policy: Policy | str | Path | Mapping[str, Policy]) -> Policy:
     if isinstance(policy, Policy):
         return policy.of_site(name)
     if isinstance(policy, str | Path):

@@ -13,6 +13,7 @@ from multicentre.core.calls import Call, Refused
 from multicentre.core.messages import Nothing, array, count
 from multicentre.core.site_runtime import SiteRuntime
 from multicentre.core.steps import Release, SitePart, step
+from multicentre.data.flow import FlowCounts
 from multicentre.data.missing.values import Gaps, Handling
 from multicentre.errors import DisclosureRefused, MissingExtra
 from multicentre.federation import new_guard
@@ -163,7 +164,7 @@ def test_only_counts_of_missing_entries_and_keyed_hashes_are_exempt():
             importlib.import_module(module.name)
     shipped = {kind for kind in kinds_of(Release) if kind.__module__.startswith("multicentre.")}
     hashes = {alignment.Pseudonyms, alignment.Sealed, alignment.SealedIncomplete}
-    assert {kind for kind in shipped if kind.without_values} == {Gaps, alignment.Counted, *hashes}
+    assert {kind for kind in shipped if kind.without_values} == {Gaps, FlowCounts, alignment.Counted, *hashes}
 
 
 def test_counts_of_missing_entries_are_held_against_each_other_and_not_against_sums(tmp_path):

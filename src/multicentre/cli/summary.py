@@ -46,7 +46,8 @@ def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
 def describe_run(folder: RunFolder) -> str:
     """Return the results, then the comparison and the sites' releases as text tables."""
     run = folder.metadata
-    parts = describe_left_out(run)  # before the results, which are of the other sites only
+    # before the results, which are of these records of these sites only
+    parts = [*describe_refusals(run), *describe_left_out(run), *describe_flow(run)]
     parts += [results] if (results := describe_results(folder.path, run)) else []
     parts += [run["missing"]] if run.get("missing") else []
     for title, place in _places(run):
@@ -99,6 +100,39 @@ def describe_left_out(metadata: Mapping[str, Any]) -> list[str]:
         return []
     n_sites = len(metadata["sites"])
     return [f"Fitted without {len(left_out):,} of {n_sites:,} sites, which refused ({describe_reasons(left_out)})"]
+
+
+def describe_refusals(metadata: Mapping[str, Any]) -> list[str]:
+    """Return what sites with the policy of a new site would refuse of a simulated study, if anything."""
+    reasons = list(metadata.get("refused_at_sites", ()))
+    if metadata["simulated"]:
+        refused = [one for one in metadata.get("analyses", ()) if one["status"] == "refused"]
+        reasons += [f"analysis {one['name']}: {one['message']}" for one in refused]
+    if not reasons:
+        return []
+    head = "REAL SITES MAY REFUSE THIS STUDY, by the policy that a new site is given"
+    return ["\n".join([head, *(f"- {reason}" for reason in reasons)])]
+
+
+def describe_flow(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the flow of records into the analyses, if the study leaves any out."""
+    flow = metadata.get("flow")
+    if flow is None:
+        return []
+    if "refused" in flow:
+        return [f"Flow of patients: the sites refused the numbers ({flow['refused']})"]
+    left_out = [reason for reason, number in flow["excluded"].items() if number != 0]
+    rows = [
+        ["records", "all sites", *flow["sites"]],
+        ["assessed"],
+        *([f"left out: {one}"] for one in left_out),
+        ["analysed"],
+    ]
+    for one in (flow, *flow["sites"].values()):
+        numbers = [one["assessed"], *(one["excluded"][reason] for reason in left_out), one["analysed"]]
+        for row, number in zip(rows[1:], numbers, strict=True):
+            row.append("-" if number is None else f"{number:,}")
+    return [f"Flow of patients\n{align(rows)}"]
 
 
 def describe_comparison(comparison: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.data.flow import Flow
 from multicentre.data.identifiers import Identifiers
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
@@ -64,6 +65,15 @@ class SurvivalAndTable:
     def identifier(self) -> Identifiers | None:
         """Identifiers of the records, or None."""
         return self.survival.identifier
+
+    @property
+    def flow(self) -> Flow | None:
+        """Records from which these were selected, or None."""
+        return self.survival.flow
+
+    def with_flow(self, flow: Flow) -> Self:
+        """Return the same patients with the counts of the records from which they were selected."""
+        return type(self)(self.survival.with_flow(flow), self.table)
 
     @property
     def parts(self) -> dict[str, int]:

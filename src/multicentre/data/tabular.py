@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.categories import families, levels_left
 from multicentre.data.events.checking import checked_ids
+from multicentre.data.flow import Flow
 from multicentre.data.identifiers import Identified
 from multicentre.data.screening import warn_of_columns
 from multicentre.data.table import checked_columns
@@ -29,12 +30,13 @@ class Tabular(Identified):
     A subclass lists in `_outcome_slots` its arrays with one value per patient, except ``_X``.
     """
 
-    __slots__ = ("_X", "_columns", "_ids", "_levels")
+    __slots__ = ("_X", "_columns", "_flow", "_ids", "_levels")
     _outcome_slots: ClassVar[tuple[str, ...]]
     _X: Floats
     _columns: tuple[str, ...]
     _ids: NDArray[np.str_] | None
     _levels: tuple[str, ...]
+    _flow: Flow | None
 
     def _set_columns(
         self,
@@ -46,6 +48,7 @@ class Tabular(Identified):
         self._X, self._columns = checked_columns(X, columns)
         self._levels = _checked_levels(levels, self._columns)
         self._ids = None if ids is None else checked_ids(ids, len(self._X))
+        self._flow = None
         self._X.setflags(write=False)
         warn_of_columns(self._X, self._columns, self._levels)
 
@@ -68,6 +71,17 @@ class Tabular(Identified):
     def ids(self) -> NDArray[np.str_] | None:
         """Ids of the patients, shape (n,), or None."""
         return self._ids
+
+    @property
+    def flow(self) -> Flow | None:
+        """Records from which these were selected; None if none was left out by a study."""
+        return self._flow
+
+    def with_flow(self, flow: Flow) -> Self:
+        """Return the same patients with the counts of the records from which they were selected."""
+        copied = copy.copy(self)
+        copied._flow = flow
+        return copied
 
     def __len__(self) -> int:
         return len(self._X)

@@ -12,6 +12,7 @@ from multicentre.deployment.certificates import write_node_key
 from multicentre.deployment.site_cards import SiteCard, write_card
 from multicentre.deployment.site_folder import SETTINGS
 from multicentre.errors import ConfigurationError
+from multicentre.privacy.policy import NEW_SITE
 from multicentre.privacy.secret_files import SECRET_BYTES, write_secret
 from multicentre.privacy.secure_sum.identity import Identity
 
@@ -41,13 +42,7 @@ vault = "keys/vault"
 
 # What may leave. This table may also be a separate file: write policy = "policy.toml" above [site] instead.
 [policy]
-min_patients = 10            # a value leaves only if at least this many patients are behind it
-min_patients_in_total = 0    # a sum over sites is revealed only if it is over this many patients, in tables per cell
-min_difference = 5           # any two answers must be about patients that differ by at least this many, or by none
-secure_sums_only = false     # true: nothing computed from patients leaves except as a masked summand
-exact_times = false          # true: times of events may leave as they were recorded
-relations = "summed"         # of single patients, under pseudonyms: none, summed, listed, dense
-min_sites_in_sum = 3         # minimum number of sites in a masked sum, and in each view and column of it
+{policy}
 # max_parameters_per_patient = 0.33  # coefficients of a regression per patient; by default one third, 0: no limit
 # methods = ["fed-cox", "secure-sum"]
 # columns = ["age", "sex"]
@@ -62,6 +57,18 @@ min_sites_in_sum = 3         # minimum number of sites in a masked sum, and in e
 # [studies.hips.files]
 # file = "/data/hips/export.csv"
 """
+
+
+# Terms of NEW_SITE that the file states, with their meaning.
+_TERMS = {
+    "min_patients": "a value leaves only if at least this many patients are behind it",
+    "min_patients_in_total": "a sum over sites is revealed only if it is over this many patients, in tables per cell",
+    "min_difference": "any two answers must be about patients that differ by at least this many, or by none",
+    "secure_sums_only": "true: nothing computed from patients leaves except as a masked summand",
+    "exact_times": "true: times of events may leave as they were recorded",
+    "relations": "of single patients, under pseudonyms: none, summed, listed, dense",
+    "min_sites_in_sum": "minimum number of sites in a masked sum, and in each view and column of it",
+}
 
 
 @dataclass(frozen=True)
@@ -109,9 +116,16 @@ def make_site(name: str, folder: Path, address: str = "coordinator.example.org:4
     identity.write(keys / "identity")
     write_secret(keys / "vault", os.urandom(SECRET_BYTES))
     card = SiteCard(name, public_key, identity.public.hex())
-    settings = _SETTINGS.format(name=_quote(name), address=_quote(address))
+    settings = _SETTINGS.format(name=_quote(name), address=_quote(address), policy=_policy_terms())
     write_atomically(folder / SETTINGS, settings.encode(), mode=0o600)
     return NewSite(folder, card, write_card(card, folder))
+
+
+def _policy_terms() -> str:
+    """Return the policy of a new site as lines of TOML with comments."""
+    lines = {f"{name} = {json.dumps(getattr(NEW_SITE, name))}": meaning for name, meaning in _TERMS.items()}
+    width = max(map(len, lines)) + 1
+    return "\n".join(f"{line:<{width}} # {meaning}" for line, meaning in lines.items())
 
 
 def _quote(text: str) -> str:

@@ -12,6 +12,7 @@ from multicentre.core.noise_plan import Noise, Plan, PlanReview, PlanShown
 from multicentre.core.requester import requester_facts
 from multicentre.core.run_terms import Terms
 from multicentre.core.steps import SitePart
+from multicentre.data.flow import FlowPart
 from multicentre.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
@@ -23,6 +24,8 @@ from multicentre.privacy.secure_sum.site import MaskingKeys
 from multicentre.studies.policy_conflicts import aligning_steps, fitting_steps, protection_of
 from multicentre.studies.saved_models import list_models
 from multicentre.studies.study import make_estimator
+from multicentre.studies.subgroups import conditions_of
+from multicentre.validation.folds.subgroups import SUBGROUP_STEPS, Conditions, SubgroupFolds
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
@@ -71,6 +74,8 @@ class StudyPermissions:
         Site parts of analyses whose estimates by site the study releases: a fit to this site alone has unmasked sums.
     models : mapping from type to frozenset of str
         SHA-256 of the models that may be sent, by site part; parts of methods that fit their models are absent.
+    conditions : frozenset of tuple of str
+        Conditions by which the site may divide its records into subgroups.
     """
 
     steps: Mapping[type[SitePart], frozenset[str]]
@@ -79,6 +84,7 @@ class StudyPermissions:
     quorum: int
     models: Mapping[type[SitePart], frozenset[str]] = field(default_factory=dict)
     by_site: frozenset[type[SitePart]] = frozenset()
+    conditions: frozenset[tuple[str, ...]] = frozenset()
 
     def part(self, method: str) -> type[SitePart]:
         """Return the site part of this name.
@@ -103,6 +109,8 @@ class StudyPermissions:
         fixed = self.models.get(step.part)
         if fixed is not None and isinstance(call.request, ModelMessage) and call.request.model_digest not in fixed:
             return "study, model", "the model must be one of those that the study states; got another model"
+        if isinstance(call.request, Conditions) and call.request.conditions not in self.conditions:
+            return "study, where", "the conditions must be those that the study states; got others"
         if self.masked and step.summed and call.mask is None and step.part not in self.by_site:
             return "study, secure_sum", "sums of the study must be masked; this one is unmasked"
         if call.mask is not None and call.mask.threshold < self.quorum:
@@ -219,6 +227,10 @@ def permissions_of(study: Study) -> StudyPermissions:
         if digests := frozenset(model.sha256 for model in list_models(analysis.parameters)):
             models[estimator.site_part] = models.get(estimator.site_part, frozenset()) | digests
         fits.append(FitPermission(estimator.site_part, names, estimator.privacy_plan()))
+    if study.data.selects:
+        steps[FlowPart] = frozenset(FlowPart.steps())
+    if conditions := conditions_of(study):
+        steps[SubgroupFolds] = SUBGROUP_STEPS
     steps[PlanReview] = frozenset(PlanReview.steps())
     if study.masked:
         steps[MaskingKeys] = frozenset(MaskingKeys.steps())
@@ -231,6 +243,7 @@ def permissions_of(study: Study) -> StudyPermissions:
         ),
         models,
         frozenset(each.site_part for each in by_site),
+        conditions,
     )
 
 

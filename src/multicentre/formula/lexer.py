@@ -14,7 +14,7 @@ _PATTERN = re.compile(
     r"|`(?P<quoted>[^`]+)`"
     r"|(?P<text>'[^']*'|\"[^\"]*\")"
     r"|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
-    r"|(?P<sign>\*\*|[~+\-*:^()\[\],=/]))"
+    r"|(?P<sign>\*\*|==|!=|<=|>=|[~+\-*:^()\[\],=/<>]))"
 )
 # A formula names each covariate; a longer text is a mistake.
 LONGEST = 20_000

@@ -42,7 +42,10 @@ _KEY_BYTES = 32
 _PLACE_BITS = 16  # 65,535 records per patient; 48 bits remain for the patient
 # Largest place that fits into _PLACE_BITS bits: 2**16 - 1 = 65,535.
 _LAST_PLACE = 2**_PLACE_BITS - 1
-_SAME = 'Use the same patients in both requests: missing="mean" or "indicator" keeps those with a missing entry.'
+_SAME = (
+    'Use the same patients in both requests: missing="mean" or "indicator" keeps those with a missing entry, and '
+    '[data] complete = "all" of a study file leaves them out of all analyses.'
+)
 
 
 def group_of(step: Step[Any, Any, Any]) -> str:
@@ -82,7 +85,9 @@ def find_close_cohort(memory: CohortMemory, group: str, cohort: Cohort, least: i
     closest = memory.closest(group, cohort)
     if closest is None or not 0 < closest < least:
         return None
+    earlier = memory.label_of_closest(group, cohort)
     reason = f"the cohort must differ from that of an earlier answer by at least {least} patients; it differs by fewer"
+    reason += f" from that of {earlier}" if earlier else ""
     return Refusal("min_difference", reason, DisclosureRefused, f"{_SAME} {ASK_STEWARD}")
 
 
@@ -107,6 +112,7 @@ class CohortMemory:
         self._folder = folder
         self._cohorts: dict[str, Cohort] = {}
         self._answered: dict[str, list[str]] = {ANSWERS: []}
+        self._labels: dict[str, str] = {}
         self._secret = os.urandom(_KEY_BYTES)
         if folder is not None:
             with self.alone():
@@ -141,9 +147,16 @@ class CohortMemory:
         differences = (_n_differing(cohort, self._cohort(name)) for name in names)
         return min(filter(None, differences), default=0)
 
-    def remember(self, group: str, cohort: Cohort) -> None:
-        """Store the cohort of an answer; it is on disk when this method returns."""
+    def label_of_closest(self, group: str, cohort: Cohort) -> str:
+        """Return the label of the closest other cohort; empty if it was stored by another process."""
+        differences = {name: _n_differing(cohort, self._cohort(name)) for name in self._answered.get(group, ())}
+        closest = min(filter(differences.get, differences), key=differences.__getitem__, default="")
+        return self._labels.get(closest, "")
+
+    def remember(self, group: str, cohort: Cohort, label: str = "") -> None:
+        """Store the cohort of an answer; it is on disk when this method returns, apart from its label."""
         name = hashlib.sha256(cohort.tobytes()).hexdigest()[:32]
+        self._labels.setdefault(name, label)
         names = self._answered.setdefault(group, [])
         if name in names:
             return

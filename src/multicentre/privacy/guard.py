@@ -295,7 +295,7 @@ class Guard:
             records = int(release.patients_behind(item[0], item[1]) or 0)
             counts.append(Counts(records, patient_counts.fewest(records) if self._counts_patients else None))
         if least:
-            self.memory.remember(group, cohort)
+            self.memory.remember(group, cohort, f"{call.step.method}, {call.step.name}")
         return counts
 
     def _with_patients(self, release: R, rows: NDArray[np.int64] | None) -> R:

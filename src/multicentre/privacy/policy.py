@@ -275,6 +275,7 @@ def loosest_of(policies: Iterable[Policy]) -> Policy:
     loosest = min(all_policies, key=lambda policy: policy.min_patients, default=Policy())
     return dataclasses.replace(
         loosest,
+        min_difference=min((policy.min_difference for policy in all_policies), default=loosest.min_difference),
         min_patients_in_total=least_in_total(all_policies),
         exact_times=any(policy.exact_times for policy in all_policies),
         relations=max((policy.relations for policy in all_policies), key=RELATIONS.index, default=loosest.relations),
@@ -317,3 +318,29 @@ def unknown_key(key: str, valid_keys: list[str], where: str) -> ConfigurationErr
     """Return the error for an unknown key; its hint names the closest valid key."""
     hint = nearest_name([key], valid_keys).strip() or f"Valid keys: {', '.join(valid_keys)}."
     return ConfigurationError(f"the key {key!r} is unknown", where=where, hint=hint)
+
+
+# Policy that the folder of a new site states.
+NEW_SITE = Policy(min_difference=5, min_sites_in_sum=3)
+
+# Policy of a comparison in a simulation, whose rows one person holds: no rule protects them from that person.
+UNLIMITED = Policy(
+    min_patients=1, min_sites_in_sum=1, max_parameters_per_patient=0, exact_times=True, relations="dense"
+)
+
+
+def simulated_policy(n_sites: int, *, have_ids: bool) -> Policy:
+    """Return the policy of simulated sites that name none: that of a new site, as far as the data permit.
+
+    Cohorts of records without ids cannot be compared, and a sum over two sites cannot be over three.
+
+    Examples
+    --------
+    >>> simulated_policy(3, have_ids=True) == NEW_SITE, simulated_policy(2, have_ids=True).min_sites_in_sum
+    (True, 2)
+    """
+    return dataclasses.replace(
+        NEW_SITE,
+        min_difference=NEW_SITE.min_difference if have_ids else 0,
+        min_sites_in_sum=min(NEW_SITE.min_sites_in_sum, max(n_sites, 2)),
+    )

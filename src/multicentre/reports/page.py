@@ -103,7 +103,7 @@ def _context(contents: RunContents) -> dict[str, Any]:
         view_analysis(analysis, contents.study, number, names)
         for number, analysis in enumerate(contents.analyses, start=1)
     ]
-    main, annex = _outline(views, has_sites=_counts_sites(run))
+    main, annex = _outline(views, has_sites=_counts_sites(run), has_flow=run.flow is not None)
     return {
         "run": run,
         "about": {
@@ -129,6 +129,8 @@ def _context(contents: RunContents) -> dict[str, Any]:
         "ledger_table": tables.ledger_table(disclosure),
         "study_text": toml_without_folders(contents.study_text),
         "study_table": tables.study_table(value_without_folders(contents.study), vertical=run.vertical),
+        "refusals": _refused_at_sites(run),
+        "flow_table": None if run.flow is None else tables.flow_table(run.flow),
         "site_table": tables.site_table(run) if _counts_sites(run) else None,
         "methods": contents.labels.sentence(methods_text.methods_paragraph(contents)),
         "bibtex": methods_text.bibliography(contents),
@@ -139,14 +141,14 @@ def _context(contents: RunContents) -> dict[str, Any]:
     }
 
 
-def _outline(views: list[AnalysisView], *, has_sites: bool) -> tuple[list[Heading], list[Heading]]:
+def _outline(views: list[AnalysisView], *, has_sites: bool, has_flow: bool) -> tuple[list[Heading], list[Heading]]:
     """Return the sections of the page and those of its annex; sections without content are left out."""
     has_sites = has_sites or any(view.items.sites or view.comparison_items or view.notes for view in views)
     main = [("result", "Results")]
     main += [("validation", "Held-out validation")] if any(view.items.validation for view in views) else []
     main += [("sites", "Sites")] if has_sites else []
     main += [("missing", "Missing values"), ("methods", "Methods to cite")]
-    if any(view.items.patients for view in views):
+    if has_flow or any(view.items.patients for view in views):
         main.insert(0, ("patients", "Patients"))
     annex = [
         ("study", "Configuration"),
@@ -160,6 +162,13 @@ def _outline(views: list[AnalysisView], *, has_sites: bool) -> tuple[list[Headin
         [Heading(anchor, str(number), title) for number, (anchor, title) in enumerate(main, start=1)],
         [Heading(anchor, letter, title) for letter, (anchor, title) in zip("ABCDEF", annex, strict=True)],
     )
+
+
+def _refused_at_sites(run: RunMetadata) -> list[str]:
+    """Return what sites with the policy of a new site would refuse of a simulated study."""
+    refused = [one for one in run.analyses if run.simulated and one.status == "refused"]
+    reasons = [*run.refused_at_sites, *(f"analysis {one.name}: {one.message}" for one in refused)]
+    return [without_folders(reason) for reason in reasons]
 
 
 def _fitted_sites(run: RunMetadata) -> list[Site]:

@@ -76,6 +76,21 @@ class AnalysisEntry(BaseModel):
     headline: list[Headline] = []
 
 
+class SiteFlow(BaseModel):
+    """Records that a study assessed, left out by reason, and analysed; None for numbers that are not published."""
+
+    assessed: int | None = None
+    excluded: dict[str, int | None] = {}
+    analysed: int | None = None
+
+
+class StudyFlow(SiteFlow):
+    """Flow of records over all sites, and of each site if the policies permit the numbers of all."""
+
+    sites: dict[str, SiteFlow] = {}
+    refused: str = ""
+
+
 class RunMetadata(BaseModel):
     """``run.json``; ``vertical`` where sites hold different views of the same patients.
 
@@ -99,6 +114,8 @@ class RunMetadata(BaseModel):
     protection: Literal["unmasked", "masked"]
     simulated: bool
     vertical: bool = False
+    flow: StudyFlow | None = None
+    refused_at_sites: list[str] = []
     patients_aligned: int | None = None
     counted: Literal["patients", "records"] = "patients"
     sites: list[Site]

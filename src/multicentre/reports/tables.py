@@ -11,7 +11,15 @@ from typing import Any
 from multicentre.core.published_counts import LEAST_PUBLISHED
 from multicentre.estimator.figures import Table
 from multicentre.reports.formats import NOTHING, format_bytes, format_column, format_count, format_number, format_total
-from multicentre.reports.run_contents import Comparison, Disclosure, Metric, Released, RunMetadata, Site
+from multicentre.reports.run_contents import (
+    Comparison,
+    Disclosure,
+    Metric,
+    Released,
+    RunMetadata,
+    Site,
+    StudyFlow,
+)
 
 # A table of nine columns has about 5 rem per column, room for roughly 12 letters of 0.82 rem.
 LONG_WORD = 12
@@ -167,6 +175,24 @@ def site_table(run: RunMetadata) -> PageTable:
         return PageTable(caption, columns, rows, _after_first(columns))
     totals = [format_total(column, least) for column in zip(*counts, strict=True)]
     return PageTable(caption, columns, [*rows, ["All", *totals]], _after_first(columns), total=True)
+
+
+def flow_table(flow: StudyFlow) -> PageTable:
+    """Return the flow of patients into the analyses: records assessed, left out by reason, and analysed."""
+    caption = (
+        "Flow of patients. Every site leaves records out once, before all analyses, for the first reason that applies."
+    )
+    if flow.refused:
+        return PageTable(f"{caption} The sites refused the numbers: {flow.refused}", ["Records", "All sites"], [])
+    caption += " Small numbers, and those from which they would follow, are not shown."
+    reasons, columns = [reason for reason, number in flow.excluded.items() if number != 0], [flow, *flow.sites.values()]
+    rows = [
+        ["Assessed", *(format_number(one.assessed) for one in columns)],
+        *([f"Left out: {reason}", *(format_number(one.excluded[reason]) for one in columns)] for reason in reasons),
+        ["Analysed", *(format_number(one.analysed) for one in columns)],
+    ]
+    names = ["Records", "All sites", *flow.sites]
+    return PageTable(caption, names, rows, _after_first(names), total=True)
 
 
 def study_table(study: Mapping[str, Any], *, vertical: bool = False) -> PageTable:

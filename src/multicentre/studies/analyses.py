@@ -28,6 +28,7 @@ from multicentre.estimator.figures import Figure, Table
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.policy import Policy
 from multicentre.studies.by_site import estimates_by_site
+from multicentre.studies.cohort import meeting
 from multicentre.studies.comparison import compare
 from multicentre.studies.comparison_result import Comparison
 from multicentre.studies.cross_validation import cross_validate_study, cross_validation_results, show_cross_validation
@@ -37,6 +38,7 @@ from multicentre.studies.run_folder import RunFolder
 from multicentre.studies.run_metadata import ANALYSES, choose_headline
 from multicentre.studies.site_data import SiteData
 from multicentre.studies.study import Study, make_estimators
+from multicentre.studies.subgroups import compare_subgroups
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,18 @@ class Analysis:
     estimator : FederatedEstimator
     sites : mapping from str to SiteData
         Data by site of the type that the method works on; empty for remote sites.
+    where : str, optional
+        Condition of the records of this analysis; `sites` hold these records.
+    subgroups : tuple of str
+        Categories by whose levels the analysis is repeated.
     """
 
     name: str
     study: Study
     estimator: FederatedEstimator
     sites: Mapping[str, SiteData]
+    where: str | None = None
+    subgroups: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -97,10 +105,12 @@ class Finish:
 def analyses_of(study: Study, sites: Mapping[str, SiteData]) -> list[Analysis]:
     """Return the analyses of a study in the order of its blocks."""
     analyses, estimators = [], make_estimators(study)
+    blocks = {block.name: (block.where, block.subgroups or ()) for block in study.analyses}
     for name, part in study.split().items():
-        holds = estimators[name].site_part.holds
-        site_data = {site: data.of_type(holds) for site, data in sites.items()}
-        analyses.append(Analysis(name, part, estimators[name], site_data))
+        holds, (where, subgroups) = estimators[name].site_part.holds, blocks.get(name, (None, ()))
+        selected = sites if where is None else {site: meeting(where, data) for site, data in sites.items()}
+        site_data = {site: data.of_type(holds) for site, data in selected.items() if data is not None}
+        analyses.append(Analysis(name, part, estimators[name], site_data, where, subgroups))
     return analyses
 
 
@@ -145,6 +155,8 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
     model = estimator.describe_model()
     figures = [*_alignment_table(analysis, setting), *_missing_table(estimator)]
     figures += _with_model(estimator.figures(data, labels), model)
+    if analysis.subgroups:
+        figures += compare_subgroups(analysis.study, estimator, federation, analysis.subgroups)
     tables = write_results(folder.path / place, estimator, figures, analysis.study.labels)
     if "model" in estimator.model_parameters:
         write_model_card(folder.path / place / RESULTS, analysis.study, estimator)

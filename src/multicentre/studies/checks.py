@@ -8,10 +8,12 @@ from pathlib import Path
 from multicentre.core.storage import check_site_name
 from multicentre.data.categories import check_references
 from multicentre.errors import ConfigurationError, nearest_name
+from multicentre.formula.conditions import parse_condition
 from multicentre.privacy.policy import unknown_key
 from multicentre.studies.saved_models import check_models_are_fixed
 from multicentre.studies.study import Study
-from multicentre.studies.tables import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE, OutcomeTable, SurvivalTable
+from multicentre.studies.subgroups import REGRESSIONS, level_conditions
+from multicentre.studies.tables import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE, AnalysisTable, OutcomeTable, SurvivalTable
 
 
 def check_study(study: Study) -> None:
@@ -50,6 +52,7 @@ def check_study(study: Study) -> None:
         _check_views(study)
     _check_exposure(study)
     _check_labels(study)
+    _check_cohort(study)
     _check_terms(study)
     if study.is_vertical:
         _check_aligned(study)
@@ -227,6 +230,63 @@ def _check_labels(study: Study) -> None:
     for name in study.data.labels:
         if name not in named:
             raise unknown_key(name, list(dict.fromkeys(named)), "data.labels")
+
+
+def _check_cohort(study: Study) -> None:
+    """Check the selection of records: the kind of data, the condition and the levels that it names."""
+    about = study.data
+    if not about.selects and not any(one.where or one.subgroups for one in study.analyses):
+        return
+    if about.views or about.events is not None or study.is_vertical:
+        raise ConfigurationError(
+            "where, complete and subgroups must be with [data.survival] or [data.table]; got views or events",
+            where="data",
+            hint="Leave them out, and select the records in the files.",
+        )
+    if about.where is not None:
+        check_condition(study, about.where, "data.where")
+    for block in study.analyses:
+        if block.where is not None:
+            check_condition(study, block.where, f"analysis {block.name}, where")
+        for variable in block.subgroups or ():
+            _check_subgroups(study, block, variable)
+
+
+def _check_subgroups(study: Study, block: AnalysisTable, variable: str) -> None:
+    where = f"analysis {block.name}, subgroups"
+    if len(level_conditions(study, variable)) < 2:
+        raise ConfigurationError(
+            f"subgroups must be categories with at least two declared levels; got {variable!r}",
+            where=where,
+            hint="Declare its levels in categories of [data.survival] or [data.table]; for numbers, use where.",
+        )
+    if block.method not in REGRESSIONS or variable in str(block.parameters.get("formula", "")):
+        raise ConfigurationError(
+            f"subgroups must be of a regression whose formula is without {variable!r}; got {block.method}",
+            where=where,
+            hint=f"Methods: {', '.join(REGRESSIONS)}. Leave the variable, which is constant, out of the formula.",
+        )
+
+
+def check_condition(study: Study, text: str, where: str) -> None:
+    """Check the grammar of a condition, and that the levels that it names are declared."""
+    try:
+        condition = parse_condition(text)
+    except ConfigurationError as error:
+        raise error.at(where) from None
+    tables = [table for table in (study.data.survival, study.data.table) if table is not None]
+    for comparison in condition.comparisons:
+        for table in tables:
+            levels = table.categories.get(comparison.column)
+            if levels is None:
+                continue
+            unknown = [value for value in comparison.values if value not in levels]
+            if unknown or comparison.operator in ("<", "<=", ">", ">="):
+                raise ConfigurationError(
+                    f"a condition on {comparison.column!r} must compare its levels by ==, != or in; got another",
+                    where=where,
+                    hint=f"Its levels are {', '.join(map(repr, levels))}.",
+                )
 
 
 def _check_aligned(study: Study) -> None:

@@ -20,7 +20,7 @@ from multicentre.errors import DataError, MulticentreError
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation import Federation
 from multicentre.privacy.identifier_normalisation import normalise_identifier
-from multicentre.privacy.policy import Policy
+from multicentre.privacy.policy import UNLIMITED
 from multicentre.studies.comparison_result import Comparison, Figures
 from multicentre.studies.site_data import SiteData
 
@@ -100,6 +100,12 @@ def compare(
             return _assess(unfitted(estimator), data, exam, listener_for(fit))
         except MulticentreError as error:
             notes[fit] = f"{error.where}: {error.what}" if error.where else error.what
+            able = {name: site_data for name, site_data in data.items() if name not in error.refusals}
+            if 0 < len(able) < len(data):  # a site whose few records permit no fit does not end that of the others
+                without = f"fitted without {', '.join(sorted(data.keys() - able.keys()))} ({notes.pop(fit)})"
+                figures = assess(fit, able)
+                notes[fit] = "; ".join([without, *([notes[fit]] if fit in notes else [])])
+                return figures
         except np.linalg.LinAlgError:
             notes[fit] = "the equations of the fit have no solution"
         return {}
@@ -197,9 +203,8 @@ def _stack_sites(sites: Mapping[str, SiteData]) -> PatientData:
 
 
 def _assess(estimator: FederatedEstimator, data: Mapping[str, PatientData], exam: _Exam, listener: Listener) -> Figures:
-    unbound = Policy(min_patients=1)
     with Federation.in_process(
-        data, policy=unbound, secure_sum=False, study="comparison", listener=listener
+        data, policy=UNLIMITED, secure_sum=False, study="comparison", listener=listener
     ) as federation:
         estimator.fit(federation)
         metrics = estimator.assess(exam.data, exam.labels, training=exam.training, training_labels=exam.training_labels)

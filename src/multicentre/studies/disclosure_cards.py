@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from multicentre.core.steps import SitePart
+from multicentre.data.flow import FlowPart
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guarantee import rounded_up, spent_by
@@ -28,6 +30,8 @@ from multicentre.studies.policy_conflicts import (
 )
 from multicentre.studies.saved_models import list_models, replace_models
 from multicentre.studies.study import make_estimators
+from multicentre.studies.subgroups import conditions_of
+from multicentre.validation.folds.subgroups import SUBGROUP_STEPS, SubgroupFolds
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
@@ -279,8 +283,40 @@ def join_cards(study: Study, card_of: Callable[[FederatedEstimator], DisclosureC
         card = complete_card(card_of(estimator), part, estimator)
         cards.append(card.of_analysis(name))
         notes += [_analysis_note(name, part, card)] if name else []
-    joined = cards[0].joined(*cards[1:])
-    return dataclasses.replace(joined, warnings=(*notes, *_sum_note(study), *joined.warnings))
+    joined = cards[0].joined(*cards[1:], *_cohort_cards(study))
+    notes = [*_cohort_notes(study), *notes, *_sum_note(study)]
+    return dataclasses.replace(joined, warnings=(*notes, *joined.warnings))
+
+
+def _cohort_cards(study: Study) -> list[DisclosureCard]:
+    """Return the cards of the numbers of records that a study leaves out, and of its subgroups."""
+    parts: dict[type[SitePart], Collection[str]] = {FlowPart: FlowPart.steps()} if study.data.selects else {}
+    if conditions_of(study):
+        parts[SubgroupFolds] = SUBGROUP_STEPS
+    return [
+        disclosure_card(
+            part,
+            protection=protection_of(study),
+            n_sites=len(study.sites),
+            policy=loosest_of(study.policies.values()),
+            requested=steps,
+            counted=study.data.counted,
+        )
+        for part, steps in parts.items()
+    ]
+
+
+def _cohort_notes(study: Study) -> list[str]:
+    """Return a note on the records that all analyses are about."""
+    terms = [f"where {study.data.where}"] if study.data.where else []
+    if (complete := study.data.complete) is not None:
+        terms.append(f"with {'all variables' if complete == 'all' else ', '.join(complete)} recorded")
+    notes = [f"all analyses are about the records {' and '.join(terms)}."] if terms else []
+    for block in study.analyses:
+        parts = [f"about the records where {block.where}"] if block.where else []
+        parts += [f"repeated by level of {', '.join(block.subgroups)}"] if block.subgroups else []
+        notes += [f"analysis {block.name}: {'; '.join(parts)}."] if parts else []
+    return notes
 
 
 def _analysis_note(name: str, part: Study, card: DisclosureCard) -> str:

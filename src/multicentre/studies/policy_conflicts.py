@@ -11,7 +11,15 @@ from multicentre.core.steps import SitePart, Step
 from multicentre.errors import MulticentreError, RefusedByPolicy
 from multicentre.privacy.allowed_methods import find_objection
 from multicentre.privacy.guarantee import rounded_up, spent_by
-from multicentre.privacy.policy import RELATIONS, Policy, Refusal, find_unpermitted, needed_permission
+from multicentre.privacy.policy import (
+    NEW_SITE,
+    RELATIONS,
+    Policy,
+    Refusal,
+    find_unpermitted,
+    loosest_of,
+    needed_permission,
+)
 from multicentre.studies.study import make_estimators
 
 if TYPE_CHECKING:
@@ -315,6 +323,29 @@ def study_objections(study: Study, policy: Policy) -> list[Objection]:
         if reason := _exceeds(epsilon, len(plans), policy):
             objections.append(Objection("epsilon", reason))
     return objections
+
+
+def refused_at_new_sites(study: Study) -> list[str]:
+    """Return the objections of the policy of a new site to a study that is simulated under another policy.
+
+    Examples
+    --------
+    >>> from multicentre.studies.study_file import study_from_mapping
+    >>> study = study_from_mapping({"study": {"name": "x", "method": "fed-cox"}, "sites": {"lyon": {}, "oslo": {}}})
+    >>> refused_at_new_sites(study)[0]
+    'min_sites_in_sum: a masked sum needs 3 sites'
+    """
+    objections = [f"{each.key}: {each.reason}" for each in study_objections(study, NEW_SITE)]
+    data = study.data
+    if not (data.id_column or data.identifiers or data.events):
+        objections.append("min_difference: records need ids (id_column), so that cohorts can be compared")
+    loosest = loosest_of(study.policies.values())
+    looser = [
+        f"{name}: the simulation has {getattr(loosest, name)}, new sites have {getattr(NEW_SITE, name)}"
+        for name in ("min_patients", "min_difference")
+        if getattr(loosest, name) < getattr(NEW_SITE, name) and not any(one.startswith(name) for one in objections)
+    ]
+    return list(dict.fromkeys([*objections, *looser]))
 
 
 def _about_patients(study: Study, estimator: FederatedEstimator, policy: Policy) -> list[Objection]:

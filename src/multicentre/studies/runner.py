@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from multicentre.core.consortium import Consortium
 from multicentre.core.rounds import Listener
+from multicentre.data.flow import count_flow
 from multicentre.data.kinds import PatientData
 from multicentre.engines.remote.opening import Sign
 from multicentre.engines.remote.socket import Carrier
@@ -32,9 +34,16 @@ from multicentre.studies.analyses import (
     refusal_of,
 )
 from multicentre.studies.checks import check_models
+from multicentre.studies.cohort import select_in_memory
 from multicentre.studies.disclosure_cards import concerns_patients, join_cards, summarise_ledgers
 from multicentre.studies.listeners import LabelledListener, site_log
-from multicentre.studies.policy_conflicts import check_budgets, check_policies, planned_refusals, protection_of
+from multicentre.studies.policy_conflicts import (
+    check_budgets,
+    check_policies,
+    planned_refusals,
+    protection_of,
+    refused_at_new_sites,
+)
 from multicentre.studies.run_events import EventRecorder
 from multicentre.studies.run_folder import DIGESTS, RunFolder
 from multicentre.studies.run_metadata import (
@@ -46,6 +55,7 @@ from multicentre.studies.run_metadata import (
 from multicentre.studies.site_data import SiteData, read_sites
 from multicentre.studies.site_descriptions import check_descriptions, record_descriptions
 from multicentre.studies.study import Study, digest_of, make_estimator
+from multicentre.validation.folds.subgroups import select_records
 
 # EX_SOFTWARE of sysexits.h, and 128 plus the number of SIGINT as in shells.
 BUG, INTERRUPTED = 70, 130
@@ -122,6 +132,8 @@ def run_study(
     run = _prepare_run(study, sites, listener, connect)
     run.coordinator, run.sign = str(coordinator), sign
     metadata = initial_remote_metadata(study) if connect else initial_metadata(study, run.data, run.policies)
+    if connect is None:
+        metadata["refused_at_sites"] = refused_at_new_sites(study)
     run.folder = RunFolder.create(study, metadata, _digests(run))
     with run.folder.held():
         return _carry_out(run)
@@ -206,11 +218,22 @@ def _prepare_run(
     policies = study.policies
     allowed = {
         name: SiteData(_allowed_columns(name, site.data, policies[name]), site.labels)
-        for name, site in (sites or read_sites(study)).items()
+        for name, site in (_in_memory(study, sites) if sites else read_sites(study)).items()
     }
     path = study.privacy.pseudonym_key
     key = None if path is None else PseudonymKey.read(path)
     return _Run(study, analyses_of(study, allowed), allowed, policies, events, key)
+
+
+def _in_memory(study: Study, sites: Mapping[str, SiteData]) -> dict[str, SiteData]:
+    """Return data in memory with the records that the study selects."""
+    selected = {}
+    for name, site in sites.items():
+        try:
+            selected[name] = select_in_memory(study.data, site)
+        except MulticentreError as error:
+            raise error.at(name) from None
+    return selected
 
 
 def _allowed_columns(name: str, data: PatientData, policy: Policy) -> PatientData:
@@ -252,6 +275,7 @@ def _carry_out(run: _Run) -> RunFolder:
             if run.connect is not None:
                 check_descriptions(run.study, federation.site_facts)
                 record_descriptions(run.folder, federation.site_facts, resumed=run.resumed)
+            _count_records(run, federation)
             _analyse(run, federation)
         except BaseException as error:
             _note_end(run, error, federation, clock)
@@ -306,6 +330,22 @@ def _federation(run: _Run) -> Federation:
     )
 
 
+def _count_records(run: _Run, federation: Federation) -> None:
+    """Note in ``run.json`` how many records the study assessed, left out by reason, and analyses."""
+    if not run.study.data.selects:
+        return
+    try:
+        total, sites = count_flow(replace(federation, listener=LabelledListener(run.events, "flow of patients")))
+    except MulticentreError as error:
+        if not ends_analysis(error):
+            raise
+        run.folder.update(flow={"refused": str(refusal_of(error))})
+        return
+    least = run.study.least_published
+    by_site = {name: flow.published(least) for name, flow in sites.items()}
+    run.folder.update(flow={**total.published(least), "sites": by_site})
+
+
 def _analyse(run: _Run, federation: Federation) -> None:
     """Fit and finish the analyses in order, and note their ends in ``run.json``."""
     setting = Finish(
@@ -348,12 +388,13 @@ def _analyse(run: _Run, federation: Federation) -> None:
     run.folder.update(**join_entries(entries))
 
 
-def _fit(run: _Run, analysis: Analysis, federation: Federation) -> Federation:
+def _fit(run: _Run, analysis: Analysis, federation: Federation) -> Consortium:
     """Fit an analysis over the sites whose policies permit its planned steps, and return these sites."""
     refusals = planned_refusals(analysis.study, analysis.estimator, run.policies)
     willing = federation.without_refusing(refusals) if refusals else federation
-    analysis.estimator.fit(willing)
-    return willing
+    selected = select_records(willing, analysis.where)
+    analysis.estimator.fit(selected)
+    return selected
 
 
 def _no_result(run: _Run) -> ConfigurationError:

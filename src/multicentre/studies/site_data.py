@@ -24,6 +24,8 @@ from multicentre.data.both import SurvivalAndTable
 from multicentre.data.concatenate import check_together
 from multicentre.data.kinds import PatientData
 from multicentre.errors import ConfigurationError, DataError, MulticentreError, nearest_name
+from multicentre.formula.conditions import parse_condition
+from multicentre.studies.cohort import leave_out_incomplete, select_in_table
 from multicentre.studies.label_columns import Key, LabelColumns, read_label_columns
 from multicentre.studies.study import Study
 from multicentre.studies.tables import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE, DataTable, OutcomeTable, SurvivalTable
@@ -290,14 +292,18 @@ def _read_one_file(
 ) -> SiteData:
     path, about = files_of(study, name)[ONE_FILE], study.data
     text_columns = [one for one in (about.id_column, about.label_column) if one is not None]
+    conditions = [] if about.where is None else parse_condition(about.where).text_columns
     other_columns = {*text_columns, *(about.identifiers or ()), *_outcome_columns(about)}
+    other_columns |= {one for one in conditions if one not in settings.categories}
+    as_text = [*as_text, *conditions]
     table = read_table(path, [*_text_categories(settings), *text_columns, *(about.identifiers or ()), *as_text])
     try:
+        table, flow = select_in_table(about, table, sorted(_outcome_columns(about)))
         labels = None if about.label_column is None else _labels(table, about.label_column)
         data = read(
             table, list(settings.columns or [column for column in table.columns if column not in other_columns])
         )
-        return SiteData(data, labels)
+        return SiteData(data.with_flow(flow) if about.selects else data, labels)
     except DataError as error:
         raise error.at(str(path)) from None
 
@@ -440,10 +446,10 @@ def reader_of(study: Study) -> Callable[[Study, str], SiteData]:
         A method is unknown, or the analyses need data that one site's data cannot provide together.
     """
     readers = list(dict.fromkeys(find_reader(part.method) for part in study.split().values()))
-    if len(readers) == 1:
-        return readers[0]
     if set(readers) == {read_survival_site, read_table_site}:
-        return read_survival_and_table
+        readers = [read_survival_and_table]
+    if len(readers) == 1:
+        return lambda study, name: leave_out_incomplete(study.data, readers[0](study, name))
     raise ConfigurationError(
         "analyses of one study must work on one kind of data, or on times to an event and a table; got others",
         where="analysis",

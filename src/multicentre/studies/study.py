@@ -18,7 +18,7 @@ from multicentre.core.published_counts import LEAST_PUBLISHED
 from multicentre.errors import ConfigurationError, MissingExtra, MulticentreError
 from multicentre.estimator.labels import Labels
 from multicentre.estimator.registry import METHODS
-from multicentre.privacy.policy import Policy, unknown_key
+from multicentre.privacy.policy import Policy, simulated_policy, unknown_key
 from multicentre.studies.saved_models import ModelParameter, replace_models
 from multicentre.studies.serialisation import write_toml
 from multicentre.studies.tables import (
@@ -130,11 +130,16 @@ class Study(Table):
     def policies(self) -> dict[str, Policy]:
         """Policy of every site; files are read at each access, as a policy belongs to its site.
 
-        Accounts of policies that are part of the study are stored in ``accounts`` of the output folder.
+        Accounts of policies that are part of the study are stored in ``accounts`` of the output folder. Without a
+        policy, sites have that of a new site as far as the study permits, with a memory of cohorts for one run.
         """
-        sources, shared = self.privacy.sites, _read_policy(self.privacy.policy)
+        sources, shared = self.privacy.sites, self.privacy.policy
+        if shared is None and not sources:
+            have_ids = bool(self.data.id_column or self.data.identifiers or self.data.events)
+            return dict.fromkeys(self.sites, simulated_policy(len(self.sites), have_ids=have_ids))
         policies = {
-            site: _read_policy(sources[site]) if site in sources else shared.of_site(site) for site in self.sites
+            site: _read_policy(sources[site]) if site in sources else _read_policy(shared).of_site(site)
+            for site in self.sites
         }
         accounts = self.about.output / "accounts" / "policy.toml"
         return {site: policy.relative_to(accounts.with_stem(site)) for site, policy in policies.items()}

@@ -157,6 +157,7 @@ class DataTable(Table):
 
     ``one_row_per_patient`` states that all rows of a site are of different patients, if no column identifies them.
     ``labels`` are the names of variables in reports, with units in parentheses; they are not part of the terms.
+    ``where`` and ``complete`` select the records of all analyses; see :mod:`multicentre.studies.cohort`.
     """
 
     id_column: str | None = None
@@ -168,6 +169,13 @@ class DataTable(Table):
     identifiers: Names | None = None
     one_row_per_patient: bool = False
     labels: dict[str, Label] = Field(default_factory=dict)
+    where: Name | None = None
+    complete: Literal["all"] | Names | None = None
+
+    @property
+    def selects(self) -> bool:
+        """True if the study leaves records out before its analyses."""
+        return self.where is not None or self.complete is not None
 
     @property
     def counted(self) -> Counted:
@@ -213,6 +221,7 @@ class ValidationTable(Table):
 class AnalysisTable(Table):
     """``[[analysis]]``: one of several analyses of a study, all over the same data.
 
+    ``where`` selects the records of this analysis; ``subgroups`` are categories by whose levels it is repeated.
     ``title`` and ``question`` are shown in the report and are not part of the terms that sites approve. ``by_site``
     names the variables whose estimates by site are released.
     """
@@ -222,6 +231,8 @@ class AnalysisTable(Table):
     title: str = ""
     question: str = ""
     by_site: tuple[Name, ...] = Field(default=(), strict=False)
+    where: Name | None = None
+    subgroups: Names | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
     validation: ValidationTable | None = None
 

@@ -26,7 +26,7 @@ from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Table
 from multicentre.federation import Federation
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.policy import Policy
+from multicentre.privacy.policy import UNLIMITED
 from multicentre.studies.comparison_result import Comparison, Figures
 from multicentre.studies.site_data import SiteData
 
@@ -184,11 +184,10 @@ def show_alignment(model: AlignedClusterer, least: int) -> Table:
 
 
 def _fit(estimator: AlignedClusterer, data: Mapping[str, MultiViewData], listener: Listener) -> AlignedClusterer:
-    unbound = Policy(min_patients=1, relations="dense")
     with (
         warnings.catch_warnings(),
         Federation.in_process(
-            data, policy=unbound, secure_sum=False, study="comparison", listener=listener
+            data, policy=UNLIMITED, secure_sum=False, study="comparison", listener=listener
         ) as federation,
     ):
         warnings.simplefilter("ignore", DisclosureWarning)

@@ -19,7 +19,10 @@ from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.patient_counts import People
 from multicentre.privacy.policy import Policy
 
-SAME = 'Use the same patients in both requests: missing="mean" or "indicator" keeps those with a missing entry.'
+SAME = (
+    'Use the same patients in both requests: missing="mean" or "indicator" keeps those with a missing entry, and '
+    '[data] complete = "all" of a study file leaves them out of all analyses.'
+)
 STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
 LOCKED = "See the site's log, correct the data or the study there, and create a new federation."
 MASK = f"Mask the sums (secure_sum=True). {STEWARD}"

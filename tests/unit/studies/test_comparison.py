@@ -104,3 +104,18 @@ def test_concatenate_keeps_rows_views_and_identifiers():
     assert concatenate({"lyon": lyon, "nice": nameless}).ids is None
     with pytest.raises(SchemaMismatch):
         concatenate({"lyon": lyon, "nice": MultiViewData({"a": np.ones((1, 3))})})
+
+
+@pytest.mark.filterwarnings("ignore:.*are left out of the score")
+def test_no_policy_limits_a_comparison_and_a_small_site_does_not_end_it():
+    """Rules protect patients from readers, and one person holds the rows of a simulation."""
+    sites = {}
+    for seed, (name, n) in enumerate({"lyon": 150, "porto": 150, "ghent": 12}.items()):
+        random = np.random.default_rng(seed)
+        X = random.normal(size=(n, 18))
+        if name == "ghent":  # no record is complete
+            X[np.arange(n), np.arange(n)] = np.nan
+        sites[name] = SiteData(SurvivalData(X, random.exponential(size=n) + 0.1, np.arange(n) % 2))
+    found = compare(FedCox(), sites)
+    assert {"concordance"} <= found.federated.keys() & found.pooled.keys()
+    assert found.notes["federated"].startswith("fitted without ghent (")
