@@ -124,9 +124,10 @@ def forest_limits(figure: Forest) -> tuple[float, float]:
 
     Examples
     --------
-    >>> rows = Forest("", "", "model", "ratio", ["a", "b"], [1.0, 1.1], [0.9, 0.001], [1.1, 900.0], 0, 1.0)
+    >>> rows = Forest("", "", "model", "ratio", ["a", "b", "c"],
+    ...               [1.0, 1.1, 1.0], [0.9, 1.0, 0.001], [1.1, 1.2, 900.0], 0, 1.0)
     >>> low, high = forest_limits(rows)
-    >>> low > 0.001, high < 900
+    >>> low > 0.5, high < 2
     (True, True)
     """
     values, lower, upper = (_numbers(each) for each in (figure.estimates, figure.lower, figure.upper))

@@ -167,7 +167,7 @@ class HasTerms:
     def joint_tests_text(self) -> str:
         """Return the joint tests of terms with several coefficients in a sentence; empty without such terms."""
         tests = self.term_tests()
-        parts = [f"{name}: {test_text(*test)}" for name, test in zip(tests.index, tests.to_numpy(), strict=True)]
+        parts = [f"{name}: {wald_text(*test)}" for name, test in zip(tests.index, tests.to_numpy(), strict=True)]
         joint = (tests["df"] > 1) & tests["p_value"].notna()
         chosen = [part for part, is_joint in zip(parts, joint, strict=True) if is_joint]
         return f"Joint Wald tests: {'; '.join(chosen)}." if chosen else ""
@@ -266,7 +266,7 @@ class HasEffects(HasTerms):
         reference = frame.attrs["reference"]
         tests = self.term_tests()
         terms = [term for term in self._terms() if variable in term.sources]
-        sentences = [f"{term.name}: {test_text(*tests.loc[term.name])}" for term in terms]
+        sentences = [f"{term.name}: {wald_text(*tests.loc[term.name])}" for term in terms]
         label = ratio.replace("_", " ") or "difference of the linear predictor"
         stated = {name: str(value) for name, value in (at or {}).items()}
         crossed = dict.fromkeys(name for term in terms for name in term.sources if name != variable)
@@ -383,12 +383,12 @@ def knots_of(design: Design, variable: str) -> list[float]:
     return sorted(knots)
 
 
-def test_text(statistic: float, df: float, p_value: float) -> str:
+def wald_text(statistic: float, df: float, p_value: float) -> str:
     """Return a test in words.
 
     Examples
     --------
-    >>> test_text(7.815, 3, 0.05)
+    >>> wald_text(7.815, 3, 0.05)
     'chi-square 7.82 on 3 degrees of freedom, p = 0.050'
     """
     degrees = f"{df:g} degree{'' if df == 1 else 's'} of freedom"

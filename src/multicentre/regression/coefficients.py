@@ -18,7 +18,7 @@ from multicentre.estimator.figures import EffectCurve, Forest
 from multicentre.estimator.model_in_force import reference_levels
 from multicentre.estimator.presentation import Presented, effect_text
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
-from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of, test_text
+from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of, wald_text
 from multicentre.regression.linear_model import HasLinearModel, LinearModel
 from multicentre.regression.maths import TestResult
 
@@ -121,7 +121,7 @@ class HasCoefficients(HasEffects, HasLinearModel, Presented):
         name = of_exposure[0] if of_exposure else str(effects.index[place])
         if name in bases:
             variable = next(source for source in bases[name].sources if source in self._numbers())
-            test = test_text(*self.term_tests().loc[name])
+            test = wald_text(*self.term_tests().loc[name])
             return f"Effect of {variable} by {name}: {test}{self._adjustment(variable)}; see its curve."
         estimate, lower, upper = effects.iloc[place][columns]
         row = (str(effects.index[place]), float(estimate), float(lower), float(upper))
