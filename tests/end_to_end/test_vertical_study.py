@@ -116,8 +116,10 @@ def test_cards_of_study_and_method(tmp_path):
     path = write_departments(tmp_path)
     result = call("card", path)
     assert result.exit_code == 0, result.output
-    assert "Disclosure card of alignment, fed-msgl" in result.stdout
-    assert result.stdout.splitlines()[2].startswith("Caveat: values about single patients leave (send_pseudonyms,")
+    assert "VALUES ABOUT SINGLE PATIENTS" in result.stdout
+    caveats = [line for line in result.stdout.splitlines() if line.startswith("Caveat: ")]
+    assert caveats[0].startswith("Caveat: values about single patients leave (send_pseudonyms,")
+    result = call("card", path, "--fields")
     assert "similarities of patients" in result.stdout
     assert "refuses this study" not in result.stdout
     path.write_text(

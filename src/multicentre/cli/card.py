@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, handle_errors, show, show_json
+from multicentre.cli.console import AsJson, handle_errors, notify, show, show_json
 
 if TYPE_CHECKING:
     from multicentre.privacy.card import DisclosureCard
@@ -16,19 +16,25 @@ if TYPE_CHECKING:
 @handle_errors
 def card(
     subject: Annotated[str, typer.Argument(metavar="METHOD|STUDY.toml", help="Name of a method, or a study file.")],
+    fields: Annotated[bool, typer.Option("--fields", help="Of a study, print every field that may leave.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the fields that a method or study would release.
+    """Print what a study asks for, or the fields that a method or study would release.
 
     No data are read.
     """
     from multicentre.studies.file_card import card_of_file
 
-    chosen_card = card_of_file(Path(subject)) if _is_file(subject) else _method_card(subject)
+    if not _is_file(subject):
+        method_card = _method_card(subject)
+        return show_json(method_card.to_dict()) if as_json else show(str(method_card))
+    brief, study_card = card_of_file(Path(subject))
     if as_json:
-        show_json(chosen_card.to_dict())
-    else:
-        show(str(chosen_card))
+        return show_json({**study_card.to_dict(), "brief": brief.to_dict()})
+    show(f"{brief}\n\n{study_card.text(fields=fields)}")
+    if not fields:
+        notify(f"Print every field: multicentre card {subject} --fields")
+    return None
 
 
 def _is_file(subject: str) -> bool:

@@ -96,6 +96,7 @@ def approve(
     yes: Annotated[
         bool, typer.Option("--yes", help="Approve without confirmation; required without a terminal.")
     ] = False,
+    fields: Annotated[bool, typer.Option("--fields", help="Print every field that may leave.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Approve what may run at this site, or list the approvals.
@@ -123,7 +124,7 @@ def approve(
         proposals = [*analyst_cards, *(recognise(one) for one in items)]
         chosen = {proposal.fingerprint: proposal.name for proposal in analyst_cards}
         for proposal in proposals:
-            notify(str(review(site, proposal, current, chosen)))
+            notify(review(site, proposal, current, chosen).text(fields=fields))
         if not yes:
             _ask("approve")
         for proposal in proposals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from typing import Literal
 from multicentre.deployment.approvals import Approvals
 from multicentre.deployment.decisions import Decision
 from multicentre.deployment.proposals import Proposal
-from multicentre.deployment.site_check import card_at
+from multicentre.deployment.site_check import brief_at, card_at
 from multicentre.deployment.site_folder import Site
 from multicentre.deployment.site_service import study_at_site
+from multicentre.errors import MulticentreError
 from multicentre.privacy.card import DisclosureCard
-from multicentre.studies.study import digest_of
+from multicentre.studies.brief import Brief
+from multicentre.studies.study import Study, digest_of
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Review:
         Files of this site that a study reads.
     card : DisclosureCard, optional
         Disclosure card of a study under the policy of this site.
+    brief : Brief, optional
+        What a steward reads first of a study.
     sites : tuple of RosterChange
         Sites of a roster.
     rejection : Decision, optional
@@ -57,20 +62,27 @@ class Review:
     permitted: str
     files: Mapping[str, Path]
     card: DisclosureCard | None
+    brief: Brief | None
     sites: tuple[RosterChange, ...]
     rejection: Decision | None = None
 
     @property
     def digest(self) -> str:
         """SHA-256 of the whole review, by which an approval is bound to what was displayed."""
-        return hashlib.sha256(str(self).encode()).hexdigest()
+        return hashlib.sha256(self.text(fields=True).encode()).hexdigest()
 
     def __str__(self) -> str:
+        return self.text(fields=False)
+
+    def text(self, *, fields: bool) -> str:
+        """Return the review as text, with or without every field of a study's card."""
         proposal = self.proposal
-        lines = [f"{proposal.kind} {proposal.name}".rstrip(), f"  fingerprint {proposal.fingerprint}"]
+        lines = [] if self.brief is None else [str(self.brief), ""]
+        if self.card is not None:
+            lines += [self.card.text(fields=fields), ""]
+        lines += [f"{proposal.kind} {proposal.name}".rstrip(), f"  fingerprint {proposal.fingerprint}"]
         if self.card is not None:
             lines += [f"  {self.permitted}", *(f"  reads {key} from {path}" for key, path in self.files.items())]
-            lines += ["", str(self.card), ""]
         if self.rejection is not None:
             lines.append(f"  {self.rejection.objection} ({self.rejection.time}); an approval replaces this")
         for site in self.sites:
@@ -100,9 +112,25 @@ def review(site: Site, proposal: Proposal, approvals: Approvals, chosen: Mapping
         files = study_at_site(site, study).sites[site.name]
         rejection = approvals.rejection_of(proposal.name, digest_of(study))
         permitted = _permitted_analysts(approvals, chosen)
-        return Review(proposal, permitted, files, card_at(site, study), (), rejection)
+        brief = brief_at(site, study, asked_by=_asking(approvals, chosen), previous=_last_approved(approvals, study))
+        return Review(proposal, permitted, files, card_at(site, study), brief, (), rejection)
     changes = _roster_changes(proposal, approvals) if proposal.kind == "roster" else ()
-    return Review(proposal, "", {}, None, changes)
+    return Review(proposal, "", {}, None, None, changes)
+
+
+def _asking(approvals: Approvals, chosen: Mapping[str, str]) -> str:
+    """Return the names of the analysts who may ask for a run; of the coordinator if no analyst is approved."""
+    names = chosen or approvals.analysts
+    return ", ".join(names.values()) if names else "the coordinator"
+
+
+def _last_approved(approvals: Approvals, study: Study) -> Study | None:
+    """Return the study of the latest approval, preferring one of the same name; None without a readable one."""
+    names = sorted(approvals.studies, key=lambda name: (name == study.name, approvals.studies[name].time))
+    for name in reversed(names):
+        with contextlib.suppress(MulticentreError):  # approved with an earlier version
+            return approvals.study(name)
+    return None
 
 
 def _permitted_analysts(approvals: Approvals, chosen: Mapping[str, str]) -> str:

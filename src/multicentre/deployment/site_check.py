@@ -30,11 +30,12 @@ from multicentre.errors import (
 )
 from multicentre.federation import open_site
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.card import DisclosureCard
+from multicentre.privacy.card import REFUSES, DisclosureCard
 from multicentre.privacy.ledger import Ledger, TornLedger, verify_ledger
 from multicentre.privacy.patient_counts import ONE_RECORD, PatientCounts, people_of
 from multicentre.privacy.policy import Policy
-from multicentre.studies.disclosure_cards import study_card
+from multicentre.studies.brief import Brief, brief_of
+from multicentre.studies.disclosure_cards import card_maker, study_card
 from multicentre.studies.policy_conflicts import study_objections
 from multicentre.studies.study import Study, make_estimators
 
@@ -139,10 +140,17 @@ def card_at(site: Site, study: Study) -> DisclosureCard:
     """Return the disclosure card of a study at this site, with the objections of the site's policy."""
     study = study_at_site(site, study)
     card = study_card(study)
-    objections = [f"this site's policy refuses this study: {reason}." for reason in _objections(site, study)]
+    objections = [f"this site's policy {REFUSES}: {reason}." for reason in _objections(site, study)]
     has_plan = any(each.privacy_plan() is not None for each in make_estimators(study).values())
     unbounded = has_plan and site.policy_for(study.name).epsilon is None
     return dataclasses.replace(card, warnings=(*card.warnings, *objections, *([_UNBOUNDED] if unbounded else [])))
+
+
+def brief_at(site: Site, study: Study, *, asked_by: str = "", previous: Study | None = None) -> Brief:
+    """Return the brief of a study at this site, compared with the last study that it approved."""
+    study = study_at_site(site, study)
+    files = study.sites[site.name]
+    return brief_of(study, card_maker(study), asked_by=asked_by, files=files, previous=previous)
 
 
 def _objections(site: Site, study: Study) -> list[str]:

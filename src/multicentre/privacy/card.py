@@ -7,7 +7,7 @@ method.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -43,6 +43,10 @@ _COLUMNS = {
     "span": "range, rounding of the sum",
     "noise": "noise",
 }
+# Letters for lengths whose own letter has another meaning on a joined card.
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+REFUSES = "refuses this study"
+"""Words of a note that a policy objects; they are shown with the caveat."""
 _ROWS = ("rows", "the patients' rows")
 _UNEXPLAINED = Length("not explained by the method")
 _RECORDS = (
@@ -156,9 +160,15 @@ class DisclosureCard:
         """Return the card as part of a study with several analyses: every field names its analysis."""
         return replace(self, lines=tuple(replace(line, analysis=name) for line in self.lines))
 
+    def with_letters(self, changes: Mapping[str, str]) -> DisclosureCard:
+        """Return the card with other letters in its shapes."""
+        lines = tuple(line.with_letters(changes) for line in self.lines)
+        letters = tuple(replace(one, letter=changes.get(one.letter, one.letter)) for one in self.letters)
+        return replace(self, lines=lines, letters=letters)
+
     def joined(self, *others: DisclosureCard) -> DisclosureCard:
         """Return one card for several methods that run in sequence."""
-        cards = (self, *others)
+        cards = _with_own_letters((self, *others))
         return DisclosureCard(
             method=", ".join(dict.fromkeys(card.method for card in cards)),
             lines=_each_once(card.lines for card in cards),
@@ -176,6 +186,30 @@ class DisclosureCard:
         )
 
     def __str__(self) -> str:
+        return self.text(fields=True)
+
+    def text(self, *, fields: bool) -> str:
+        """Return the card as text; without its fields, it states their number.
+
+        Parameters
+        ----------
+        fields : bool
+            Print the table of the fields, their meanings and letters, what the site stores, and the notes.
+        """
+        return self._whole() if fields else self._head()
+
+    def _head(self) -> str:
+        """Return the caveat, the three sentences, and the number of fields, steps and notes."""
+        refused = sum(not line.answered for line in self.lines)
+        steps = len({(line.analysis, line.step) for line in self.lines})
+        count = f"{len(self.lines)} fields of {steps} steps may leave"
+        count += f", {refused} of them refused by the policy" if refused else ""
+        objections = [f"Note: {note}" for note in self.notes if REFUSES in note]
+        caveats = [f"Caveat: {caveat}" for caveat in self.caveats[:1]]
+        lines = [*caveats, *objections, *self.sentences, f"{count}."]
+        return "\n".join(lines)
+
+    def _whole(self) -> str:
         columns = {head: [getattr(line, name) for line in self.lines] for name, head in _COLUMNS.items()}
         letters = self.used_letters
         explained = {
@@ -199,6 +233,23 @@ class DisclosureCard:
         same = [line for line in self.lines if name == line.name or what == line.what]
         released = dict.fromkeys(f"{line.step}.{line.name}" for line in same)
         return f"{what} (also released: {', '.join(released)})" if released else what
+
+
+def _with_own_letters(cards: Sequence[DisclosureCard]) -> list[DisclosureCard]:
+    """Return cards of which no two use a letter with different meanings; a later card takes an unused letter."""
+    taken: dict[str, str] = {}
+    renamed = []
+    for card in cards:
+        changes = {}
+        for one in sorted(card.letters, key=lambda letter: letter.letter):
+            free = (letter for letter in _LETTERS if letter not in taken)
+            is_free = taken.get(one.letter, one.what) == one.what
+            same = next((letter for letter, what in taken.items() if what == one.what), "")
+            letter = one.letter if is_free else same or next(free, one.letter)
+            changes[one.letter] = letter
+            taken.setdefault(letter, one.what)
+        renamed.append(card.with_letters(changes))
+    return renamed
 
 
 def disclosure_card(

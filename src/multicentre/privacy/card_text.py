@@ -6,7 +6,7 @@ The sentences at the head of a card are derived from its fields.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -71,6 +71,13 @@ class Line:
         """Letters in the shape."""
         sides = self.shape.removesuffix(_ARRAY).split(" x ") if self.shape.endswith(_ARRAY) else []
         return tuple(side for side in sides if side and not side.isdigit())
+
+    def with_letters(self, changes: Mapping[str, str]) -> Self:
+        """Return the line with other letters in its shape."""
+        if not self.shape.endswith(_ARRAY):
+            return self
+        sides = [changes.get(side, side) for side in self.shape.removesuffix(_ARRAY).split(" x ")]
+        return dataclasses.replace(self, shape=f"{' x '.join(sides)}{_ARRAY}")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from multicentre.serve.run_lists import (
     list_runs,
     list_studies,
 )
-from multicentre.serve.views import budgets_of, card_table, cell_link, choose, ledger_page, letter_table
+from multicentre.serve.views import brief_tables, budgets_of, card_table, cell_link, choose, ledger_page, letter_table
 from multicentre.studies.file_card import card_of_file
 from multicentre.studies.run_folder import RunFolder
 from multicentre.studies.run_state import RUNNING, RunReader, RunState
@@ -109,9 +109,16 @@ class AnalystPages:
         else:
             title = query.get("name", "")
             path = choose(title, list_studies(self._folder), "study")
-        card = card_of_file(path)
+        brief, card = card_of_file(path)
         return self.renderer.page(
-            request, "study", title=title, card=card, card_table=card_table(card), letters=letter_table(card)
+            request,
+            "study",
+            title=title,
+            brief=brief,
+            brief_tables=brief_tables(brief),
+            card=card,
+            card_table=card_table(card),
+            letters=letter_table(card),
         )
 
     def run(self, request: Request) -> Response:

@@ -25,14 +25,14 @@ from multicentre.deployment.proposed_files import (
     remove_proposed,
     store_proposed,
 )
-from multicentre.deployment.site_check import card_at, examine
+from multicentre.deployment.site_check import brief_at, card_at, examine
 from multicentre.deployment.site_folder import Site, read_again
 from multicentre.deployment.site_service import card_of, study_at_site
 from multicentre.errors import ConfigurationError, MulticentreError
 from multicentre.privacy.ledger import read_ledger, verify_ledger
 from multicentre.serve.forms import Form
 from multicentre.serve.rendering import Cell, Menu, Renderer, Table
-from multicentre.serve.views import budgets_of, card_table, cell_link, choose, ledger_page, letter_table
+from multicentre.serve.views import brief_tables, budgets_of, card_table, cell_link, choose, ledger_page, letter_table
 
 _CHANGED = (
     "Nothing was approved or rejected: the proposal, your policy or your approvals have changed since the page was "
@@ -141,10 +141,12 @@ class StewardPages:
         current = read_approvals(site.approved)
         approved = choose(name, current.studies, "study")
         study = current.study(name)
-        card = card_at(site, study)
+        card, brief = card_at(site, study), brief_at(site, study, asked_by=_analysts(approved, current))
         return self.renderer.page(
             request,
             "steward_study",
+            brief=brief,
+            brief_tables=brief_tables(brief),
             name=name,
             approved=approved,
             analysts=_analysts(approved, current),
@@ -317,6 +319,8 @@ class StewardPages:
             chosen=chosen,
             analysts=read_approvals(site.approved).analysts,
             card=card,
+            brief=chosen_review.brief,
+            brief_tables=None if chosen_review.brief is None else brief_tables(chosen_review.brief),
             card_table=None if card is None else card_table(card),
             letters=None if card is None else letter_table(card),
             sites=Table("Sites of the roster", ["site", "fingerprint", "change"], sites),

@@ -251,6 +251,11 @@ def _without(card: DisclosureCard, steps: Collection[str]) -> DisclosureCard:
 
 def study_card(study: Study) -> DisclosureCard:
     """Return the disclosure card of a study with all its analyses, under the loosest of its sites' policies."""
+    return join_cards(study, card_maker(study))
+
+
+def card_maker(study: Study) -> Callable[[FederatedEstimator], DisclosureCard]:
+    """Return the function from an estimator of a study to the card of its method, see :func:`study_card`."""
 
     def card_of(estimator: FederatedEstimator) -> DisclosureCard:
         return disclosure_card(
@@ -265,7 +270,7 @@ def study_card(study: Study) -> DisclosureCard:
             parameters=estimator.get_params(deep=False),
         )
 
-    return join_cards(study, card_of)
+    return card_of
 
 
 def join_cards(study: Study, card_of: Callable[[FederatedEstimator], DisclosureCard]) -> DisclosureCard:

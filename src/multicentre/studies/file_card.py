@@ -6,15 +6,16 @@ import dataclasses
 from pathlib import Path
 
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.card import DisclosureCard
-from multicentre.studies.disclosure_cards import study_card
+from multicentre.privacy.card import REFUSES, DisclosureCard
+from multicentre.studies.brief import Brief, brief_of
+from multicentre.studies.disclosure_cards import card_maker, study_card
 from multicentre.studies.policy_conflicts import study_objections
 from multicentre.studies.study import Study
 from multicentre.studies.study_file import read_study
 
 
-def card_of_file(path: Path) -> DisclosureCard:
-    """Return the card of a study file with the objections of its sites' policies; no data are read.
+def card_of_file(path: Path) -> tuple[Brief, DisclosureCard]:
+    """Return the brief and the card of a study file, with the objections of its sites' policies; no data are read.
 
     Raises
     ------
@@ -25,13 +26,14 @@ def card_of_file(path: Path) -> DisclosureCard:
     if study.privacy.pseudonym_key is not None:
         PseudonymKey.read(study.privacy.pseudonym_key)
     card = study_card(study)
-    return dataclasses.replace(card, warnings=(*card.warnings, *_objections(study)))
+    brief = brief_of(study, card_maker(study))
+    return brief, dataclasses.replace(card, warnings=(*card.warnings, *_objections(study)))
 
 
 def _objections(study: Study) -> list[str]:
     """Return the sites whose policies will refuse the study, with the reasons."""
     return [
-        f"{site}'s policy refuses this study: {objection.reason}."
+        f"{site}'s policy {REFUSES}: {objection.reason}."
         for site, policy in study.policies.items()
         for objection in study_objections(study, policy)
     ]

@@ -54,7 +54,7 @@ def test_approve_shows_card_files_and_fingerprints_before_anything_counts(folder
     study = write_study(tmp_path)
     result = call("approve", study, HASH, "--folder", folder, "--yes")
     assert result.exit_code == 0
-    assert "Disclosure card of toy" in result.stderr
+    assert "It makes 1 analysis" in result.stderr
     assert f"reads a from {tmp_path / 'site-0' / 'a.csv'}" in result.stderr
     assert f"bundle  {HASH}" in result.stdout
     assert "study Ward 7" in result.stdout
@@ -81,7 +81,7 @@ def test_approve_of_nothing_lists_the_approvals(folder, tmp_path):
 def test_approve_without_a_terminal_needs_a_yes(folder, tmp_path):
     result = call("approve", write_study(tmp_path), HASH, "--folder", folder)
     assert result.exit_code == 3
-    assert "Disclosure card of toy" in result.stderr
+    assert "It makes 1 analysis" in result.stderr
     assert "add --yes" in result.stderr
     assert not (folder / "approved").exists()
 

@@ -291,10 +291,11 @@ def test_cards_of_methods_that_run_one_after_the_other_are_joined_without_repeat
     two = disclosure_card(Other, plan=Plan((Planned(Other.add, Noise("gaussian", {"total": 3.0, "n": 2.0})),)))
     joined = one.joined(two, one)
     assert joined.method == "card, other"
-    assert joined.lines == one.lines + two.lines
+    assert [line.what for line in joined.lines] == [line.what for line in one.lines + two.lines]
     assert joined.steps == one.steps
-    meanings = [letter.meaning for letter in joined.used_letters if letter.letter == "d"]
-    assert meanings == ["not explained by the method (card)", "columns (other)"]
+    letters = {letter.meaning: letter.letter for letter in joined.used_letters}
+    assert letters["not explained by the method"] == "d"
+    assert len(set(letters.values())) == len(letters)  # "columns" of the second method has another letter
     assert joined.remembers == (
         "the patients' rows; factors of the site's patients; seed of the split; patients (also released: add.n)"
     )

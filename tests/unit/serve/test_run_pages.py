@@ -47,7 +47,7 @@ def test_pages_of_a_finished_run(run, tmp_path):
     numbers = sum(row["numbers"] for row in released if row["step"] == "residuals")
     assert f"{numbers:,}" in page.words
     assert client.get(f"report?name={quote(name)}").text == (run.path / "report.html").read_text(encoding="utf-8")
-    card = card_of_file(tmp_path / "study.toml")
+    _, card = card_of_file(tmp_path / "study.toml")
     for page in (client.get("study?name=study.toml"), client.get(f"study?run={quote(name)}")):
         assert all(" ".join(sentence.split()) in page.words for sentence in (*card.sentences, *card.warnings))
     assert "study.toml Ward 7 toy lyon, oslo, porto" in client.get("studies").words

@@ -1,0 +1,366 @@
+"""Brief of a study: what a steward reads before the fields of the card.
+
+A brief states the question, who asks, the sites and the file, the variables and the analyses. Terminal, pages and JSON
+print this one structure.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multicentre.estimator.labels import Labels
+from multicentre.privacy.card import DisclosureCard
+from multicentre.studies.saved_models import ModelDigest, list_models
+from multicentre.studies.study import Study, make_estimators
+from multicentre.studies.tables import OutcomeTable, SurvivalTable
+
+if TYPE_CHECKING:
+    from multicentre.estimator.base import FederatedEstimator
+
+_KINDS = {
+    "individual": "VALUES ABOUT SINGLE PATIENTS",
+    "time": "RECORDED TIMES OF EVENTS",
+    "total": "sums and counts over all sites",
+    "number": "numbers of this site alone",
+}
+_WIDTH = 100  # of a terminal in which tables of five columns are readable
+_NOT_STATED = "not stated in the study file (description)"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Variable that a study reads.
+
+    Attributes
+    ----------
+    name, label, unit : str
+        Label and unit are empty unless the study states them.
+    role : str
+    type : str
+        "category", "number", "time", "event", "identifier", or "" if only the file tells.
+    levels : tuple of str
+        Declared levels of a category.
+    analyses : tuple of str
+        Names of the analyses that use it; empty for all.
+    """
+
+    name: str
+    role: str
+    type: str = ""
+    label: str = ""
+    unit: str = ""
+    levels: tuple[str, ...] = ()
+    analyses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AnalysisBrief:
+    """One analysis: its question, what it computes, what leaves, and how the sums are protected."""
+
+    name: str
+    question: str
+    computes: str
+    leaves: str
+    protection: str
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What a steward reads first.
+
+    Attributes
+    ----------
+    study, question, asked_by : str
+    sites : tuple of str
+    files : dict of str to str
+        Files of this site that the study reads; empty away from a site.
+    variables : tuple of Variable
+    analyses : tuple of AnalysisBrief
+    new : tuple of str, optional
+        Differences from the last study that this site approved; None without one.
+    """
+
+    study: str
+    question: str
+    sites: tuple[str, ...]
+    variables: tuple[Variable, ...]
+    analyses: tuple[AnalysisBrief, ...]
+    asked_by: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    new: tuple[str, ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the brief as plain values, for JSON."""
+        return asdict(self)
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Names and texts of the facts before the tables."""
+        files = ", ".join(f"{path} ({key})" if key != "file" else path for key, path in self.files.items())
+        facts = [
+            ("Study", self.study),
+            ("Question", self.question or _NOT_STATED),
+            ("Asked by", self.asked_by),
+            ("Sites", ", ".join(self.sites)),
+            ("File of this site", files),
+        ]
+        return [(name, text) for name, text in facts if text]
+
+    @property
+    def variable_rows(self) -> list[list[str]]:
+        """Rows of the table of variables: name, label, role, type, unit, levels, analyses."""
+        return [
+            [
+                one.name,
+                one.label or "-",
+                one.role,
+                one.type or "-",
+                one.unit or "-",
+                ", ".join(one.levels) or "-",
+                ", ".join(one.analyses) or "all",
+            ]
+            for one in self.variables
+        ]
+
+    @property
+    def analysis_rows(self) -> list[list[str]]:
+        """Rows of the table of analyses: name, what is computed, what leaves, protection."""
+        return [
+            [one.name or "-", " ".join(filter(None, (one.question, one.computes))), one.leaves, one.protection]
+            for one in self.analyses
+        ]
+
+    def __str__(self) -> str:
+        parts = [f"{f'{name}:'.ljust(19)}{text}" for name, text in self.facts]
+        parts += ["", f"It uses {len(self.variables)} variables:"]
+        parts += _lines(VARIABLE_COLUMNS, self.variable_rows)
+        parts += ["", f"It makes {len(self.analyses)} {'analysis' if len(self.analyses) == 1 else 'analyses'}:"]
+        for name, computes, leaves, protection in self.analysis_rows:
+            text = f"{'' if name == '-' else f'{name}: '}{computes} Leaves: {leaves} {protection}"
+            parts.append(textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    "))
+        if self.new is not None:
+            parts += ["", "New since the last study that you approved:"]
+            parts += [textwrap.fill(one, _WIDTH, initial_indent="  ", subsequent_indent="    ") for one in self.new]
+            parts += [] if self.new else ["  nothing: the same variables, methods and protection"]
+        return "\n".join(parts)
+
+
+VARIABLE_COLUMNS = ("variable", "label", "role", "type", "unit", "levels", "used by")
+ANALYSIS_COLUMNS = ("analysis", "computes", "leaves", "protection")
+
+
+def brief_of(
+    study: Study,
+    card_of: Callable[[FederatedEstimator], DisclosureCard],
+    *,
+    asked_by: str = "",
+    files: Mapping[str, Path] | None = None,
+    previous: Study | None = None,
+) -> Brief:
+    """Return the brief of a study.
+
+    Parameters
+    ----------
+    study : Study
+    card_of : callable
+        Returns the card of the method of an estimator.
+    asked_by : str, optional
+        Analyst or coordinator who asks.
+    files : mapping from str to Path, optional
+        Files of this site that the study reads.
+    previous : Study, optional
+        Last study that this site approved.
+    """
+    estimators = make_estimators(study)
+    analyses = tuple(
+        _analysis(study, name, part, estimators[name], card_of(estimators[name]))
+        for name, part in study.split().items()
+    )
+    brief = Brief(
+        study.name,
+        " ".join(study.about.description.split()),
+        tuple(study.sites),
+        _variables(study),
+        analyses,
+        asked_by,
+        {key: str(path) for key, path in (files or {}).items()},
+    )
+    if previous is None:
+        return brief
+    before = brief_of(previous, card_of)
+    return Brief(**{**vars(brief), "new": tuple(_differences(brief, before, study, previous))})
+
+
+def _analysis(
+    study: Study, name: str, part: Study, estimator: FederatedEstimator, card: DisclosureCard
+) -> AnalysisBrief:
+    block = next((one for one in study.analyses if one.name == name), None)
+    question = "" if block is None else block.question or block.title
+    models = [_model_text(one.load()) for one in list_models(part.parameters)]
+    computes = " ".join([estimator.describe_model(), *(f"Model: {one}." for one in models)])
+    return AnalysisBrief(name, _sentence(question), computes, _leaves(card), _protection(card))
+
+
+def _leaves(card: DisclosureCard) -> str:
+    """Return what an analysis releases, in one phrase; names of columns and levels are not mentioned."""
+    kinds = {line.kind for line in card.lines if line.answered}
+    phrases = [phrase for kind, phrase in _KINDS.items() if kind in kinds]
+    return f"{', '.join(phrases) or 'names of columns only'}."
+
+
+def _protection(card: DisclosureCard) -> str:
+    """Return how the sums of an analysis are protected, in one phrase."""
+    totals = [line for line in card.lines if line.kind == "total" and line.answered]
+    if card.guarantee:
+        return f"Noise protects {card.guarantee}."
+    if not totals:
+        return ""
+    is_masked = all(line.masked for line in totals)
+    return (
+        "Sums are masked: only totals can be read." if is_masked else "Sums are UNMASKED: the coordinator reads them."
+    )
+
+
+def _model_text(model: Any) -> str:
+    """Return what a given model consists of; its digest alone where the study states nothing else."""
+    if isinstance(model, ModelDigest):
+        return f"SHA-256 {model.sha256}"
+    from multicentre.validation.external.model_files import describe_model
+
+    return ", ".join(f"{name} {value}" for name, value in describe_model(model))
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split())
+    return text if not text or text[-1] in ".?!" else f"{text}."
+
+
+def _variables(study: Study) -> tuple[Variable, ...]:
+    labels = Labels.of_study(study.data.model_dump())
+    raw = [*_identifiers(study), *_of_survival(study), *_of_table(study), *_of_views(study), *_of_events(study)]
+    variables: dict[str, Variable] = {}
+    for one in raw:
+        earlier = variables.get(one.name)
+        if earlier is None:
+            variables[one.name] = one
+        elif earlier.role != one.role:
+            roles = f"{earlier.role}, {one.role}"
+            variables[one.name] = Variable(**{**vars(earlier), "role": roles, "analyses": ()})
+    exposure = study.about.exposure
+    return tuple(
+        Variable(
+            **{
+                **vars(one),
+                "label": labels.labels.get(one.name, ""),
+                "unit": one.unit or labels.unit(one.name),
+                "role": "exposure" if one.name == exposure else one.role,
+                "analyses": one.analyses or _users(study, one),
+            }
+        )
+        for one in variables.values()
+    )
+
+
+def _identifiers(study: Study) -> list[Variable]:
+    names = [study.data.id_column] if study.data.id_column else []
+    names += [name for name in study.data.identifiers or () if name not in names]
+    return [Variable(name, "stays at the site", "identifier") for name in names]
+
+
+def _of_survival(study: Study) -> list[Variable]:
+    table = study.data.survival
+    if table is None:
+        return []
+    times = [Variable(table.time, "time", "number", unit=table.unit), Variable(table.event, "event", "0, 1, ...")]
+    return [*times, *_covariates(table)]
+
+
+def _of_table(study: Study) -> list[Variable]:
+    table = study.data.table
+    if table is None:
+        return []
+    levels = tuple(map(str, table.classes or ()))
+    kind = "category" if table.kind == "class" else "number"
+    return [Variable(table.outcome, "outcome", kind, levels=levels), *_covariates(table)]
+
+
+def _covariates(table: SurvivalTable | OutcomeTable) -> list[Variable]:
+    if table.columns is None:
+        names: Sequence[str] = [*table.categories, "all other columns of the file"]
+    else:
+        names = table.columns
+    categories = {name: tuple(map(str, levels)) for name, levels in table.categories.items()}
+    return [
+        Variable(name, "covariate", "category" if name in categories else "number", levels=categories.get(name, ()))
+        for name in names
+    ]
+
+
+def _of_views(study: Study) -> list[Variable]:
+    named = [Variable(name, f"view {view}", "number") for view, names in study.data.views.items() for name in names]
+    views = sorted({view for files in study.sites.values() for view in files} - set(study.data.views) - {"file"})
+    if study.data.survival is None and study.data.table is None and study.data.events is None:
+        named += [Variable(f"all columns of {view}", f"view {view}", "number") for view in views]
+    label = study.data.label_column
+    return [*named, *([Variable(label, "group of figures; used by no method", "category")] if label else [])]
+
+
+def _of_events(study: Study) -> list[Variable]:
+    events = study.data.events
+    if events is None:
+        return []
+    modes = [Variable(mode, "codes", ", ".join(systems)) for mode, systems in events.modes.items()]
+    return [*(Variable(name, role, "") for role, name in events.columns.items()), *modes]
+
+
+def _users(study: Study, variable: Variable) -> tuple[str, ...]:
+    """Return the analyses of whose data the variable is part; empty for all of them."""
+    if not study.analyses or variable.type == "identifier" or not (study.data.survival and study.data.table):
+        return ()
+    names = {"survival": {one.name for one in _of_survival(study)}, "table": {one.name for one in _of_table(study)}}
+    users = tuple(
+        name
+        for name, estimator in make_estimators(study).items()
+        if variable.name in names["survival" if "Survival" in estimator.site_part.holds.__name__ else "table"]
+    )
+    return () if len(users) == len(study.analyses) else users
+
+
+def _differences(brief: Brief, before: Brief, study: Study, previous: Study) -> list[str]:
+    """Return the differences of a study from an earlier one, a sentence each."""
+    found = []
+    for what, now, then in (
+        ("variables", [one.name for one in brief.variables], [one.name for one in before.variables]),
+        ("methods", study.method.split(", "), previous.method.split(", ")),
+        ("sites", brief.sites, before.sites),
+    ):
+        if added := [name for name in now if name not in then]:
+            found.append(f"{what} added: {', '.join(added)}.")
+        if removed := [name for name in then if name not in now]:
+            found.append(f"{what} no longer used: {', '.join(removed)}.")
+    if study.masked != previous.masked:
+        found.append(f"sums leave {'masked' if study.masked else 'UNMASKED'}, before {_masked(previous)}.")
+    if study.about.description != previous.about.description:
+        found.append("the question differs.")
+    return found
+
+
+def _masked(study: Study) -> str:
+    return "masked" if study.masked else "unmasked"
+
+
+def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return an aligned table; columns without entries are left out, long cells are shortened."""
+    used = [place for place in range(len(columns)) if any(row[place] != "-" for row in rows)]
+    cells = [[columns[place] for place in used], *([_short(row[place]) for place in used] for row in rows)]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(used))]
+    padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells)
+    return [f"  {'  '.join(row)}".rstrip() for row in padded]
+
+
+def _short(text: str, longest: int = 44) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

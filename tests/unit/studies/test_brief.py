@@ -1,0 +1,66 @@
+"""Brief of a study: what a steward reads before the fields."""
+
+from multicentre.studies.brief import brief_of
+from multicentre.studies.disclosure_cards import card_maker, study_card
+from multicentre.studies.study_file import study_from_mapping
+
+COLUMNS = ["age", "sex", "heart_rate"]
+
+
+def study(**changes):
+    content = {
+        "study": {"name": "catheter", "description": "Does catheterisation change survival?", "exposure": "sex"},
+        "analysis": [{"name": "table1", "method": "describe"}, {"name": "cox", "method": "fed-cox", "question": "Why"}],
+        "data": {
+            "id_column": "patient",
+            "labels": {"heart_rate": "heart rate (1/min)"},
+            "survival": {
+                "time": "days",
+                "event": "died",
+                "unit": "days",
+                "columns": COLUMNS,
+                "categories": {"sex": ["f", "m"]},
+                "references": {"sex": "f"},
+            },
+            "table": {"outcome": "relapse", "columns": COLUMNS, "categories": {"sex": ["f", "m"]}},
+        },
+        "sites": {site: {"file": f"{site}.csv"} for site in ("lyon", "oslo", "porto")},
+    }
+    return study_from_mapping({**content, **changes})
+
+
+def brief(one, **options):
+    return brief_of(one, card_maker(one), **options)
+
+
+def test_every_variable_is_listed_with_its_role_and_the_analyses_that_use_it():
+    variables = {one.name: one for one in brief(study()).variables}
+    assert set(variables) == {"patient", "days", "died", "relapse", *COLUMNS}
+    assert (variables["heart_rate"].label, variables["heart_rate"].unit) == ("heart rate (1/min)", "1/min")
+    assert (variables["sex"].role, variables["sex"].levels) == ("exposure", ("f", "m"))
+    assert variables["days"].analyses == ("cox",)
+    assert variables["relapse"].analyses == ("table1",)
+    assert variables["age"].analyses == ()
+
+
+def test_the_text_begins_with_the_question_and_fits_a_screen():
+    lines = str(brief(study(), asked_by="Ada", files={"file": "/data/lyon.csv"})).splitlines()
+    words = " ".join(lines)
+    assert "Does catheterisation change survival?" in lines[1]
+    for wanted in ("Ada", "lyon, oslo, porto", "/data/lyon.csv", "heart_rate", "Why.", "Sums are masked"):
+        assert wanted in words
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 120
+
+
+def test_differences_from_the_last_approved_study_are_listed():
+    before = study(privacy={"secure_sum": False}, analysis=[{"name": "table1", "method": "describe"}])
+    new = brief(study(), previous=before).new
+    assert "methods added: fed-cox." in new
+    assert "sums leave masked, before unmasked." in new
+    assert brief(study(), previous=study()).new == ()
+
+
+def test_a_letter_has_one_meaning_on_a_card():
+    letters = study_card(study()).used_letters
+    assert len({one.letter for one in letters}) == len(letters)
