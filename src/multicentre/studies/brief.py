@@ -80,6 +80,8 @@ class Brief:
         Files of this site that the study reads; empty away from a site.
     variables : tuple of Variable
     analyses : tuple of AnalysisBrief
+    records : str
+        Selection of the records of all analyses; empty for all records.
     new : tuple of str, optional
         Differences from the last study that this site approved; None without one.
     """
@@ -91,6 +93,7 @@ class Brief:
     analyses: tuple[AnalysisBrief, ...]
     asked_by: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    records: str = ""
     new: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,6 +110,7 @@ class Brief:
             ("Asked by", self.asked_by),
             ("Sites", ", ".join(self.sites)),
             ("File of this site", files),
+            ("Records", self.records),
         ]
         return [(name, text) for name, text in facts if text]
 
@@ -188,6 +192,7 @@ def brief_of(
         analyses,
         asked_by,
         {key: str(path) for key, path in (files or {}).items()},
+        _records(study),
     )
     if previous is None:
         return brief
@@ -201,7 +206,13 @@ def _analysis(
     block = next((one for one in study.analyses if one.name == name), None)
     question = "" if block is None else block.question or block.title
     models = [_model_text(one.load()) for one in list_models(part.parameters)]
-    computes = " ".join([estimator.describe_model(), *(f"Model: {one}." for one in models)])
+    parts = [f"Model: {one}." for one in models]
+    if block is not None:
+        parts += [f"Records where {block.where}."] if block.where else []
+        parts += [f"Repeated by level of {', '.join(block.subgroups)}."] if block.subgroups else []
+    if names := (study.about.by_site if block is None else block.by_site):
+        parts.append(f"Estimates of THIS SITE ALONE leave for {', '.join(names)}.")
+    computes = " ".join([estimator.describe_model(), *parts])
     return AnalysisBrief(name, _sentence(question), computes, _leaves(card), _protection(card))
 
 
@@ -232,6 +243,15 @@ def _model_text(model: Any) -> str:
     from multicentre.validation.external.model_files import describe_model
 
     return ", ".join(f"{name} {value}" for name, value in describe_model(model))
+
+
+def _records(study: Study) -> str:
+    """Return the selection of the records of all analyses."""
+    data = study.data
+    complete = "" if data.complete is None else "without missing values"
+    if data.complete not in (None, "all"):
+        complete += f" in {', '.join(data.complete or ())}"
+    return ", ".join(filter(None, (data.where and f"where {data.where}", complete)))
 
 
 def _sentence(text: str) -> str:
@@ -344,6 +364,8 @@ def _differences(brief: Brief, before: Brief, study: Study, previous: Study) -> 
             found.append(f"{what} no longer used: {', '.join(removed)}.")
     if study.masked != previous.masked:
         found.append(f"sums leave {'masked' if study.masked else 'UNMASKED'}, before {_masked(previous)}.")
+    if brief.records != before.records:
+        found.append(f"records: {brief.records or 'all'}, before {before.records or 'all'}.")
     if study.about.description != previous.about.description:
         found.append("the question differs.")
     return found

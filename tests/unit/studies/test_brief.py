@@ -64,3 +64,19 @@ def test_differences_from_the_last_approved_study_are_listed():
 def test_a_letter_has_one_meaning_on_a_card():
     letters = study_card(study()).used_letters
     assert len({one.letter for one in letters}) == len(letters)
+
+
+def test_selections_and_estimates_of_the_site_alone_are_stated():
+    content = study().model_dump()["data"] | {"where": "age >= 18", "complete": "all"}
+    data = {key: value for key, value in content.items() if value not in (None, False, {})}
+    analysis = {
+        "name": "cox",
+        "method": "fed-cox",
+        "where": "age >= 65",
+        "subgroups": ["sex"],
+        "by_site": ["heart_rate"],
+    }
+    text = " ".join(str(brief(study(data=data, analysis=[analysis]))).split())
+    assert "where age >= 18, without missing values" in text
+    assert "Records where age >= 65. Repeated by level of sex." in text
+    assert "Estimates of THIS SITE ALONE leave for heart_rate." in text
