@@ -34,7 +34,7 @@ BY_SITE = {
     "pre-weak-f",
     "fed-surf",
     "local-forests",
-    "log-rank, by site",
+    "log-rank, weighted",
     "survival-evaluation, within sites",
     "fed-cox",
     "fed-cox, one round",

@@ -13,7 +13,7 @@ from multicentre.estimator.registry import METHODS
 COMPUTING = {"max_iter", "tol"}
 # Values next to which a parameter takes effect.
 NEXT_TO = {
-    "n_times": {"fed-cox": {"times": "grid"}},
+    "n_times": {"fed-cox": {"times": "grid"}, "log-rank": {"stratify_by_site": False}},
     "weight_type": {None: {"weights": "w"}},
     "l1_ratio": {None: {"alpha": 1.0}},
     "cluster": {None: {"errors": "cluster"}},

@@ -32,7 +32,7 @@ QUICK = ("kaplan-meier", "fed-cox", "dpfact, as published", "fed-mv-ppca, as pub
 # Fits of a tenth of a second, of every family of estimators.
 ALL = (
     *QUICK,
-    "log-rank, by site",
+    "log-rank, weighted",
     "survival-evaluation, within sites",
     "fed-cox, one round",
     "fed-surv-boost, corrected text",

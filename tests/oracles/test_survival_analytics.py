@@ -1,5 +1,6 @@
 """Federated curves and tests against closed forms, brute force, lifelines' values and scikit-survival."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -71,7 +72,9 @@ def test_curves_are_those_of_the_pooled_patients(terms):
 
 
 @pytest.mark.filterwarnings("ignore:the median follow-up of:UserWarning")
-@pytest.mark.parametrize("kind", [KaplanMeier, LogRank], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [KaplanMeier, partial(LogRank, stratify_by_site=False)], ids=["KaplanMeier", "LogRank, not by site"]
+)
 @pytest.mark.parametrize("times", [None, "exact"])
 def test_the_split_does_not_matter(kind, times):
     time, event, group = ties()
@@ -144,7 +147,9 @@ LIFELINES = {
 def test_log_rank_of_lifelines(test, terms):
     time, event, group = ties()
     weights, rho, gamma = test
-    model = LogRank("arm", levels=[0, 1, 2], times="exact", weights=weights, rho=rho, gamma=gamma)
+    model = LogRank(
+        "arm", levels=[0, 1, 2], stratify_by_site=False, times="exact", weights=weights, rho=rho, gamma=gamma
+    )
     model.fit(federate(split(time, event, group, [100, 90, 50]), terms))
     statistic, p_value = LIFELINES[test]
     assert model.statistic_ == pytest.approx(statistic, abs=1e-8)
@@ -170,7 +175,7 @@ def test_a_test_by_strata_is_the_sum_of_the_sites(terms):
     time, event, group = ties()
     group = (group > 0).astype(int)
     sizes = [100, 90, 50]
-    model = LogRank("arm", stratify_by_site=True).fit(federate(split(time, event, group, sizes), terms))
+    model = LogRank("arm").fit(federate(split(time, event, group, sizes), terms))
     edges = np.cumsum([0, *sizes])
     parts = [slice(a, b) for a, b in pairwise(edges)]
     score, variance = np.sum([log_rank_by_hand(time[p], event[p], group[p]) for p in parts], axis=0)
@@ -244,7 +249,9 @@ def test_log_rank_of_scikit_survival():
     time, event, group = ties()
     outcome = np.array(list(zip(event == 1, time, strict=True)), dtype=[("event", bool), ("time", float)])
     statistic, p_value, stats, covariance = sksurv.compare_survival(outcome, group, return_stats=True)
-    model = LogRank("arm", levels=[0, 1, 2], times="exact").fit(federate(split(time, event, group, [80] * 3), UNMASKED))
+    model = LogRank("arm", levels=[0, 1, 2], stratify_by_site=False, times="exact").fit(
+        federate(split(time, event, group, [80] * 3), UNMASKED)
+    )
     assert model.statistic_ == pytest.approx(statistic, abs=1e-8)
     assert model.p_value_ == pytest.approx(p_value, rel=1e-8)
     np.testing.assert_allclose(model.observed_, stats["observed"])

@@ -38,7 +38,7 @@ from multicentre.errors import (
 )
 from multicentre.estimator.docstrings import complete_documentation
 from multicentre.estimator.figures import Figure
-from multicentre.estimator.parameters import ParameterRanges, check_parameters
+from multicentre.estimator.parameters import Applicable, ParameterRanges, check_applicable, check_parameters
 from multicentre.estimator.presentation import Presented
 from multicentre.estimator.registry import METHODS, import_class, packages
 from multicentre.estimator.saved import Arrays, SavedAttributes, pack_attributes, unpack_attributes
@@ -101,6 +101,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     metrics: ClassVar[Mapping[str, Metric]] = {}
     parameter_ranges: ClassVar[ParameterRanges] = {}
     """Valid values by parameter, checked before the first call to a site."""
+    applicable: ClassVar[Applicable] = {}
+    """Conditions under which parameters have an effect; a fit refuses other values where they would have none."""
     saved_attributes: ClassVar[SavedAttributes] = {}
     """Attributes that the files of a fitted model hold, and their form."""
     model_parameters: ClassVar[Mapping[str, Literal["model", "models"]]] = {}
@@ -227,6 +229,7 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     def _check_parameters(self) -> None:
         """Raise ConfigurationError unless the parameters are valid; subclasses add rules on several parameters."""
         check_parameters(self.get_params(deep=False), self.parameter_ranges)
+        check_applicable(self, self.applicable)
 
     @property
     def n_iter_(self) -> int:

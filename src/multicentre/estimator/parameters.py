@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -166,6 +167,49 @@ def check_parameters(parameters: Mapping[str, Any], ranges: ParameterRanges) -> 
             continue
         expected = " or ".join(map(str, constraints))
         raise ConfigurationError(f"{name} must be {expected}; got {_short(value)}", where=name)
+
+
+@dataclass(frozen=True)
+class Only:
+    """Condition under which a parameter has an effect on the result.
+
+    Parameters
+    ----------
+    condition : str
+        Values of other parameters, as in ``times="grid"``.
+    holds : callable
+        Function from the estimator to True if the condition holds.
+    """
+
+    condition: str
+    holds: Callable[[Any], bool]
+
+
+Applicable = Mapping[str, Only]
+"""Conditions by parameter; a parameter without one always has an effect."""
+
+
+def check_applicable(estimator: Any, applicable: Applicable) -> None:
+    """Raise ConfigurationError for a parameter that was set although the other parameters leave it without effect.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> check_applicable(mc.survival.LogRank("arm", rho=0.5), mc.survival.LogRank.applicable)
+    Traceback (most recent call last):
+        ...
+    multicentre.errors.ConfigurationError: rho must be 1.0 unless weights="fleming-harrington"; got 0.5. ...
+    """
+    defaults = {name: one.default for name, one in inspect.signature(type(estimator)).parameters.items()}
+    for name, only in applicable.items():
+        value, default = getattr(estimator, name), defaults[name]
+        if value is default or bool(np.array_equal(value, default)) or only.holds(estimator):
+            continue
+        raise ConfigurationError(
+            f"{name} must be {default!r} unless {only.condition}; got {_short(value)}",
+            where=name,
+            hint=f"Leave {name} out, or set {only.condition}.",
+        )
 
 
 def _short(value: object) -> str:

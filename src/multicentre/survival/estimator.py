@@ -21,6 +21,7 @@ from multicentre.estimator.model_in_force import Phrases, reference_levels
 from multicentre.estimator.parameters import OneOf, check_parameters
 from multicentre.estimator.presentation import number_text
 from multicentre.estimator.saved import Arrays, SavedAttributes, saved_message
+from multicentre.survival.agreement.horizon import HasHorizon, horizon_in_force
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.agreement.site import SurvivalMissing, SurvivalPart
@@ -45,20 +46,7 @@ def cause_in_force(model: Any) -> str:
     return "" if model.cause == 1 else f"events of cause {model.cause}, those of other causes censored"
 
 
-def horizon_in_force(model: Any) -> str:
-    """Return the last time of a fit on a grid: that of the parameter, or the one that the fit determined."""
-    if getattr(model, "times", "grid") in ("stratified", "exact") and model.horizon is None:
-        return ""
-    if model.horizon is None:
-        chosen = "the time by which 95 % of the follow-ups ended"
-        last = (
-            f"{number_text(float(model.times_[-1]))} {model.agreed_.unit}".strip() if "agreed_" in vars(model) else ""
-        )
-        return f"follow-up to {last}, {chosen}" if last else f"follow-up to {chosen}"
-    return f"follow-up to {model.horizon:g}"
-
-
-class SurvivalEstimator(HandlesMissing, FederatedEstimator):
+class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     """Base of the survival methods.
 
     A subclass sets `model_` and `agreed_` when it is fitted.
@@ -84,7 +72,7 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         "concordance": Metric("concordance", "higher", "", "share of comparable pairs with risks in the right order"),
         "ibs": Metric("integrated Brier score", "lower", "", "mean squared error of the survival curves over time"),
     }
-    saved_attributes: ClassVar[SavedAttributes] = {"agreed_": saved_message(Agreed)}
+    saved_attributes: ClassVar[SavedAttributes] = {"agreed_": saved_message(Agreed), **HasHorizon.saved_horizon}
     model_: SurvivalModel
     agreed_: Agreed
     missing: SurvivalMissing
@@ -232,7 +220,8 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         horizon = f"{number_text(float(self.times_[-1]))} {self.agreed_.unit}".strip()
         sizes = f"{self.agreed_.n_patients:,.0f} patients with {self.agreed_.n_events:,.0f} events"
         survival = number_text(float(self._mean_curve()[-1]))
-        return f"Fitted to {sizes}. Predicted survival at {horizon} with the mean of every column: {survival}."
+        predicted = f"Predicted survival at {horizon} with the mean of every column: {survival}."
+        return self._stating_horizon(f"Fitted to {sizes}. {predicted}")
 
     def main_figure(self) -> Figure:
         """Return the predicted survival of a patient with the mean of every column."""
@@ -241,6 +230,16 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
         label = f"time ({self.agreed_.unit})" if self.agreed_.unit else "time"
         caption = "Survival that the model predicts for a patient with the mean of every column."
         return Lines("Predicted survival", caption, "model", label, "survival", [0.0, *self.times_.tolist()], curve, {})
+
+    def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
+        """Return the predicted survival of a patient with the mean of every column.
+
+        Parameters
+        ----------
+        sites, labels : mapping
+            Not used, present for API consistency by convention.
+        """
+        return [self.main_figure()]
 
     def _mean_curve(self) -> Floats:
         return np.asarray(self.model_.survival(self.agreed_.centre[None, :])[0], dtype=np.float64)
@@ -255,7 +254,8 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
     def _agree(self, session: Session, needs: Needs) -> Agreed:
         """Agree on columns, grid and scales, with missing values handled according to `missing`."""
         part = cast("type[SurvivalPart]", self.site_part)
-        agreed, self.missing_values_ = agree(session, part, needs, self.missing)
+        agreed, self.missing_values_, after = agree(session, part, needs, self.missing)
+        self._count_after(after)
         return agreed
 
     def _values(self, X: Any) -> Floats:

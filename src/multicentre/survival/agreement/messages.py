@@ -130,6 +130,7 @@ class Agreed(Message):
     edges: Floats = array("thresholds between the bins of the columns, column by column", ("q",))
     first: NDArray[np.int64] = array("place of every column's first threshold, and the end", ("e",), dtype="i8")
     levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
+    ends: float = number("time at which follow-up ends; later events do not count", default=LARGEST)
 
     def check(self, n_columns: int) -> None:
         """Raise MessageError unless scales and thresholds fit the number of columns, and the grid increases.
@@ -167,6 +168,15 @@ class Agreed(Message):
     def n_bins(self) -> NDArray[np.int64]:
         """Number of bins of every column, shape (d,)."""
         return np.diff(self.first) + 1
+
+
+@dataclass(frozen=True)
+class AfterHorizon(Release):
+    """Patients and events after the time at which the follow-up of a fit ends; the answer to an agreement."""
+
+    n_patients: float = number("patients followed beyond the horizon", unit="patients", bound=PATIENTS)
+    n_events: float = number("events of interest after the horizon", unit="patients", bound=PATIENTS)
+    n_others: float = number("events of other causes after the horizon", unit="patients", bound=PATIENTS)
 
 
 Flags = NDArray[np.bool_]

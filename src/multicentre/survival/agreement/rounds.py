@@ -8,7 +8,8 @@ The agreement consists of:
 3. The coordinator sends the means and the median follow-up. Each site returns squared differences, and a flag for times
    that seem to have another unit.
 4. If columns are binned, each site returns counts by public bin of every column.
-5. The coordinator sends the agreement: columns, grid, means, standard deviations and thresholds. Each site stores it.
+5. The coordinator sends the agreement: columns, grid, end of follow-up, means, standard deviations and thresholds. Each
+   site stores it, and returns its numbers of patients and events after the end of follow-up.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +67,9 @@ class Needs:
     stated_times : callable, optional
         Function from the horizon and the unit to times at which results are stated; the nearest
         quantiles are moved to them.
+    ends : float, optional
+        End of follow-up, after which events do not count. By default the last time of the grid; with exact times the
+        horizon, or none.
     """
 
     n_times: int = 64
@@ -74,6 +79,15 @@ class Needs:
     n_bins: int = 0
     cause: int = 1
     stated_times: StatedTimes | None = None
+    ends: float | None = None
+
+
+class Agreement(NamedTuple):
+    """Result of :func:`agree`: the agreement, missing values, and what lies after the end of follow-up."""
+
+    agreed: messages.Agreed
+    missing: MissingValues
+    after: messages.AfterHorizon
 
 
 def agree(
@@ -84,7 +98,7 @@ def agree(
     *,
     counted: Callable[[messages.Columns], Sequence[str]] = lambda described: described.columns,
     marked: Sequence[str] | None = None,
-) -> tuple[messages.Agreed, MissingValues]:
+) -> Agreement:
     """Agree on the requirements of a method; every site stores the agreement.
 
     Parameters
@@ -102,7 +116,7 @@ def agree(
 
     Returns
     -------
-    tuple of Agreed and MissingValues
+    Agreement
 
     Raises
     ------
@@ -125,7 +139,8 @@ def agree(
     agreed = session.once(
         "agreed", messages.Agreed, lambda: _settle(session, part, needs, replace(described, columns=columns), complete)
     )
-    return agreed, gaps
+    after = session.once("after horizon", messages.AfterHorizon, lambda: session.sum(part.agree, agreed))
+    return Agreement(agreed, gaps, after)
 
 
 def steps_of_agreement(needs: Needs) -> frozenset[str]:
@@ -166,21 +181,29 @@ def _settle(
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
     scale = messages.Scale(rounded(centre, spread), rounded(spread, spread))
     edges, first = _thresholds(session, part, scale, needs.n_bins)
-    agreed = messages.Agreed(
+    grid = _grid(session, part, needs, counts, described.units[0])
+    return messages.Agreed(
         columns,
         described.units[0],
         needs.cause,
         sizes.n_patients,
         sizes.n_events,
-        _grid(session, part, needs, counts, described.units[0]),
+        grid,
         scale.centre,
         scale.spread,
         edges,
         first,
         levels=described.levels,
+        ends=_end_of_follow_up(needs, grid),
     )
-    session.ask(part.agree, agreed)
-    return agreed
+
+
+def _end_of_follow_up(needs: Needs, grid: Floats) -> float:
+    if needs.ends is not None:
+        return needs.ends
+    if needs.exact:
+        return messages.LARGEST if needs.horizon is None else float(needs.horizon)
+    return float(grid[-1])
 
 
 def _describe(session: Session, part: type[SurvivalPart]) -> messages.Columns:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, Message, Nothing
-from multicentre.core.steps import Acknowledgement, step
+from multicentre.core.steps import step
 from multicentre.core.wire import encode
 from multicentre.data.missing.values import Missing, TabularPart
 from multicentre.data.records import fewest_different
@@ -123,9 +123,9 @@ class SurvivalPart(TabularPart):
         times = np.unique(self.data.time[self.data.event == request.cause])
         return messages.EventTimes(times, patients=len(self.data))
 
-    @step(releases=Acknowledgement, when="once")
-    def agree(self, request: messages.Agreed) -> Acknowledgement:
-        """Check and store the agreement, once per fit."""
+    @step(releases=messages.AfterHorizon, when="once", summed=True)
+    def agree(self, request: messages.Agreed) -> messages.AfterHorizon:
+        """Check and store the agreement, once per fit, and count patients and events after its end of follow-up."""
         if (request.columns, request.levels) != (self.data.columns, self.data.levels):
             raise SchemaMismatch(
                 f"columns must be the agreed ones, {', '.join(request.columns[:5])}; got "
@@ -144,7 +144,17 @@ class SurvivalPart(TabularPart):
             )
         if self.state is None:
             self.state = self.first_memory(request)
-        return Acknowledgement()
+        return self._count_after(request)
+
+    def _count_after(self, agreed: messages.Agreed) -> messages.AfterHorizon:
+        causes = self.data.event[self.data.time > agreed.ends]
+        events, others = (
+            np.count_nonzero(causes == agreed.cause),
+            np.count_nonzero((causes != agreed.cause) & (causes > 0)),
+        )
+        cells = np.array([events, others, len(causes) - events - others])
+        behind = int(cells[cells > 0].min(initial=len(self.data))) if not self.masked else len(self.data)
+        return messages.AfterHorizon(float(len(causes)), float(events), float(others), patients=behind)
 
     def first_memory(self, agreed: messages.Agreed) -> messages.Agreed:
         """Return the initial state after the agreement; a subclass may add to it."""

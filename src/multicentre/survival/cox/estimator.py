@@ -16,8 +16,9 @@ from multicentre.core.steps import SitePart
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, QuorumLost, SeparationWarning
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
-from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.estimator.parameters import Applicable, Flag, Integer, OneOf, Only, ParameterRanges, Real, Where
+from multicentre.survival.agreement.horizon import horizon_in_force
+from multicentre.survival.agreement.messages import LARGEST, Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
 from multicentre.survival.cox import messages
@@ -42,7 +43,7 @@ from multicentre.survival.cox.rounds import (
     sum_scores,
 )
 from multicentre.survival.cox.site import CoxSite
-from multicentre.survival.estimator import MISSING, cause_in_force, horizon_in_force
+from multicentre.survival.estimator import MISSING, cause_in_force
 from multicentre.survival.kernels.risk_sets import Ties
 
 # Mean events per site below which a fit with a separate baseline per site warns. Compared with a shared baseline it
@@ -117,6 +118,9 @@ _STEPS: dict[BaselineTimes, tuple[str, ...]] = {
 _ROBUST: dict[BaselineTimes, str] = {"stratified": "sum_own_scores", "grid": "sum_scores", "exact": "sum_exact_scores"}
 
 
+IN_ROUNDS = Only("one_round=False", lambda model: not model.one_round)
+
+
 class FedCox(CoxResults):
     """Federated Cox proportional hazards regression.
 
@@ -146,7 +150,9 @@ class FedCox(CoxResults):
     n_times : int, default 128
         Number of times of the grid, at most 256.
     horizon : float, optional
-        Last time of the grid; by default the time by which 95 % of the follow-ups ended.
+        End of follow-up: later events do not count. By default all events count with ``times="stratified"`` or
+        ``"exact"``, and a grid, that of the baseline for predictions too, ends at the time by which 95 % of the
+        follow-ups ended; ``n_events_after_horizon_`` counts the events that are left out.
     cause : int, default 1
         Code of the event of interest. Events of other causes are treated as censored (cause-specific hazard).
     robust : bool, default False
@@ -251,6 +257,13 @@ class FedCox(CoxResults):
         "confidence_level": Real(0.5, 1, open="high"),
         "max_iter": Integer(1),
         "tol": Real(0),
+    }
+
+    applicable: ClassVar[Applicable] = {
+        "n_times": Only('times "stratified" or "grid"', lambda model: model.times != "exact"),
+        "lead": Only("one_round=True", lambda model: model.one_round),
+        "max_iter": IN_ROUNDS,
+        "tol": IN_ROUNDS,
     }
 
     def __init__(
@@ -398,8 +411,9 @@ class FedCox(CoxResults):
             )
 
     def _needs(self) -> Needs:
-        exact = self.times == "exact"
-        return Needs(n_times=int(self.n_times), horizon=self.horizon, exact=exact, cause=int(self.cause))
+        ends = (self.horizon or LARGEST) if self.times == "stratified" else None
+        exact, cause = self.times == "exact", int(self.cause)
+        return Needs(n_times=int(self.n_times), horizon=self.horizon, exact=exact, cause=cause, ends=ends)
 
     def _plan(self) -> Plan:
         return Plan(self.times, self.ties, float(self.alpha), int(self.max_iter), float(self.tol))

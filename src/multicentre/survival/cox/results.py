@@ -90,7 +90,7 @@ class CoxResults(HasEffects, SurvivalEstimator):
     proportionality_ : dict of str to TestResult
         Tests of proportional hazards, once :meth:`answer` or a report has requested them.
     n_patients_, n_events_ : int
-        Patients and events of the fit; events beyond the horizon of a grid do not count.
+        Patients and events of the fit, without events after the horizon.
     converged_ : bool
         True if the rounds ended at the maximum of the likelihood.
     lead_ : str
@@ -158,7 +158,7 @@ class CoxResults(HasEffects, SurvivalEstimator):
         ratio, lower, upper = self.hazard_ratios_[place].tolist()
         row = (names[place], ratio, lower, upper)
         effect = effect_text("hazard ratio", row, float(self.p_values_[place]), self.confidence_level, names)
-        return f"{effect} {self._proportionality_text(variable_of(names[place]))}".rstrip()
+        return self._stating_horizon(f"{effect} {self._proportionality_text(variable_of(names[place]))}".rstrip())
 
     def main_figure(self) -> Figure:
         """Return the forest plot of the hazard ratios, per unit of each column."""

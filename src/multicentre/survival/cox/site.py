@@ -67,9 +67,10 @@ class CoxPatients(SurvivalPart):
 
     @cached_property
     def _site_risk_sets(self) -> RiskSets:
-        """Risk sets of the site's patients at the site's times."""
-        happened = self.data.event == self.agreed.cause
-        return RiskSets.at_own_times(self.patients.standardised, self.data.time, happened)
+        """Risk sets of the site's patients at the site's times, up to the end of follow-up."""
+        time, ends = self.data.time, self.agreed.ends
+        happened = (self.data.event == self.agreed.cause) & (time <= ends)
+        return RiskSets.at_own_times(self.patients.standardised, np.minimum(time, ends), happened)
 
     def _shared(self, *, exact: bool) -> RiskSetsAndCells:
         """Return the risk sets at the shared times, and the number of patients in each cell.

@@ -356,7 +356,7 @@ class AalenJohansen(TableEstimator):
             of = "" if self.group is None else f" in {named(self.group, name)}"
             text = interval_text(value, lower, upper, self.confidence_level)
             sentences.append(f"Cumulative incidence of cause {self._causes()[0]}{of} at {horizon}: {text}.")
-        return " ".join(sentences)
+        return self._stating_horizon(" ".join(sentences))
 
     def main_figure(self) -> Figure:
         """Return the incidences with numbers at risk."""

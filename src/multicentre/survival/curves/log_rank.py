@@ -12,16 +12,16 @@ from scipy.stats import chi2
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import array, number, text
-from multicentre.core.published_counts import count_text, published
+from multicentre.core.published_counts import LEAST_PUBLISHED, count_text, is_small, published
 from multicentre.core.session import Session
 from multicentre.core.steps import Release, step
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.figures import Bars, Figure, Table
 from multicentre.estimator.model_in_force import Phrases
-from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.parameters import Applicable, Flag, Integer, OneOf, Only, ParameterRanges, Real
 from multicentre.estimator.presentation import number_text, p_text
-from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
 from multicentre.survival.agreement.messages import LARGEST
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.curves.tables.estimator import COLUMN, CompleteOnly, TableEstimator, named
@@ -155,8 +155,12 @@ class Scores(Release):
     """Sums of a site for a stratified test; they contain no times."""
 
     n_patients: float = number("patients, including those left out", unit="patients", bound=PATIENTS)
-    n_compared: float = number("patients in one of the groups", unit="patients", bound=PATIENTS)
-    score: Floats = array("observed minus expected events by group, over the site's times", ("g",), bound=PATIENTS)
+    sizes: Floats = array("patients by group", ("g",), unit="patients", bound=PATIENTS)
+    observed: Floats = array("events by group", ("g",), unit="patients", bound=PATIENTS)
+    expected: Floats = array("events by group expected under equal survival", ("g",), bound=PATIENTS)
+    score: Floats = array(
+        "weighted observed minus expected events by group, over the site's times", ("g",), bound=PATIENTS
+    )
     covariance: Floats = array("covariance of observed minus expected events", ("g", "g"), bound=PATIENTS)
 
 
@@ -190,8 +194,11 @@ class LogRankSite(TablePart):
             scale=self.agreed.n_patients,
         )
         score, covariance = compare_groups(table.died, table.at_risk, weights)
-        behind = self.behind_cells(sizes, np.count_nonzero(group < 0), np.count_nonzero(happened))
-        return Scores(float(len(self.data)), float(sizes.sum()), score, covariance, patients=behind)
+        observed = table.died.sum(axis=1)
+        behind = self.behind_cells(sizes, np.count_nonzero(group < 0), observed)
+        expected = expected_events(table.died, table.at_risk)
+        by_group = sizes.astype(float), observed, expected
+        return Scores(float(len(self.data)), *by_group, score, covariance, patients=behind)
 
 
 def _check(request: Compared) -> None:
@@ -209,33 +216,51 @@ def _check(request: Compared) -> None:
         )
 
 
+def _published(number: float, least: int = LEAST_PUBLISHED) -> int | None:
+    return None if np.isnan(number) else published(number, least)
+
+
+def _without_small(counts: Floats) -> Floats:
+    return np.where(is_small(counts, LEAST_PUBLISHED), np.nan, counts)
+
+
+NOT_BY_SITE = Only("stratify_by_site=False", lambda model: not model.stratify_by_site)
+ON_A_GRID = Only(
+    "stratify_by_site=False and times=None", lambda model: not model.stratify_by_site and model.times is None
+)
+WITH_POWERS = Only('weights="fleming-harrington"', lambda model: model.weights == "fleming-harrington")
+
+
 class LogRank(TableEstimator):
     """Log-rank test of equal survival in groups, over all sites.
 
-    Without strata, the test is that of the summed tables of :class:`KaplanMeier`, however the patients are split over
-    sites; with ``times="exact"`` it equals the test of the pooled patients. Stratified by site, each site compares its
-    patients at its event times, and returns only observed minus expected events and their covariance. Times do not
+    By default the test is stratified by site, as R's ``survdiff`` with ``strata(site)``: each site compares its
+    patients at its event times, and returns observed and expected events by group and their covariance. Times do not
     leave the site, no permission is needed, and differences between sites do not affect the comparison of groups.
+
+    Without strata, the test is that of the summed tables of :class:`KaplanMeier`, however the patients are split over
+    sites; with ``times="exact"`` it equals the test of the pooled patients.
 
     Parameters
     ----------
     group : str
         A column, or a category whose levels are columns ``name=level``.
-    stratify_by_site : bool, default False
-        Stratify the test by site.
+    stratify_by_site : bool, default True
+        Stratify the test by site. If False, patients of all sites are compared at shared times.
     weights : {"logrank", "wilcoxon", "tarone-ware", "fleming-harrington"}, default "logrank"
         Weights of the times: 1, patients at risk, their square root, or S^rho (1 - S)^gamma with the pooled survival
         before the time.
     rho, gamma : float, default 1 and 0
-        Powers of Fleming-Harrington weights, from 0 to 10.
+        Powers of Fleming-Harrington weights, from 0 to 10; refused with other weights.
     levels : sequence of float, optional
         Values of the column that make groups, 0 and 1 by default.
     times : sequence of float or "exact", optional
-        Times of the grid, as for :class:`KaplanMeier`; not used if stratified by site.
+        Shared times, as for :class:`KaplanMeier`; refused if stratified by site, which needs none.
     n_times : int, default 64
-        Number of times of the grid.
+        Number of times of the grid; refused without one.
     horizon : float, optional
-        Later events do not count. If stratified by site, all events count by default.
+        End of follow-up: later events do not count. By default all events count if stratified by site or with
+        ``times="exact"``, and a grid ends at the time by which 95 % of the follow-ups ended.
     cause : int, default 1
         Code of the event of interest. Events of other causes are treated as censored.
     missing : {"complete"}, default "complete"
@@ -252,13 +277,14 @@ class LogRank(TableEstimator):
     score_, covariance_ : array of shape (g,), (g, g)
         For the g groups: weighted observed minus expected events, and their covariance. "wilcoxon" and "tarone-ware"
         use the share of patients at risk instead of their number, which does not change the test.
-    observed_, expected_ : array of shape (g,) or None
-        Events by group; None if stratified by site, where only their difference is available.
+    observed_, expected_ : array of shape (g,)
+        Events by group, and their expectation under equal survival, without weights. In a loaded model, a small number
+        of events is NaN.
 
     Raises
     ------
     ConfigurationError
-        A parameter is out of its range, or the data have no column `group`.
+        A parameter is out of its range or has no effect with the others, or the data have no column `group`.
     DataError
         No patient has an event, or fewer than two groups are at risk at the time of an event.
     RefusedByPolicy
@@ -276,7 +302,7 @@ class LogRank(TableEstimator):
     >>> import multicentre as mc
     >>> simulate = mc.datasets.simulate_survival
     >>> sites = {name: simulate(200, random_state=seed) for seed, name in enumerate(["lyon", "oslo"])}
-    >>> model = mc.survival.LogRank("x2", stratify_by_site=True).fit(mc.Federation.in_process(sites))
+    >>> model = mc.survival.LogRank("x2").fit(mc.Federation.in_process(sites))
     >>> model.degrees_of_freedom_
     1
     """
@@ -301,7 +327,19 @@ class LogRank(TableEstimator):
         **TableEstimator.saved_attributes,
         "score_": PLAIN,
         "covariance_": PLAIN,
+        "observed_": Saved(_without_small),
+        "expected_": PLAIN,
     }
+    may_be_missing: ClassVar[frozenset[str]] = frozenset({"observed_"})
+    applicable: ClassVar[Applicable] = {
+        **TableEstimator.applicable,
+        "times": NOT_BY_SITE,
+        "n_times": ON_A_GRID,
+        "rho": WITH_POWERS,
+        "gamma": WITH_POWERS,
+    }
+    observed_: Floats
+    expected_: Floats
     score_: Floats
     covariance_: Floats
 
@@ -309,7 +347,7 @@ class LogRank(TableEstimator):
         self,
         group: str | None = None,
         *,
-        stratify_by_site: bool = False,
+        stratify_by_site: bool = True,
         weights: Weights = "logrank",
         rho: float = 1.0,
         gamma: float = 0.0,
@@ -339,31 +377,25 @@ class LogRank(TableEstimator):
         return steps_of_agreement(self._until()) | {"sum_scores"}
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row per group: observed and expected events if available, and their weighted difference."""
+        """Return a row per group: observed and expected events, and their weighted difference."""
         import pandas as pd
 
         check_is_fitted(self, "statistic_")
-        frame = pd.DataFrame({"group": self.groups_, "observed_minus_expected": self.score_})
-        if self.observed_ is None or self.expected_ is None:
-            return frame
-        frame.insert(1, "observed", self.observed_)
-        frame.insert(2, "expected", self.expected_)
-        return frame
+        columns = {"observed": self.observed_, "expected": self.expected_, "observed_minus_expected": self.score_}
+        return pd.DataFrame({"group": self.groups_, **columns})
 
     def summary(self) -> pd.DataFrame:
-        """Return the statistic, its degrees of freedom and the p-value, as a frame with the column ``value``.
+        """Return events, the statistic, its degrees of freedom and the p-value, as a frame with the column ``value``.
 
-        Patients and events are listed if they are available, which they are not if stratified by site. The printed
-        frame ends with sentences on missing values and on sites that were left out.
+        The printed frame ends with sentences on the test, missing values and sites that were left out.
         """
         from multicentre.estimator.results import summarise
 
         check_is_fitted(self, "statistic_")
-        sizes = {}
-        if self.observed_ is not None:
-            sizes = {"patients": sum(self.n_patients_.values()), "events": round(float(self.observed_.sum()))}
+        sizes = {"patients": sum(self.n_patients_.values())} if "n_by_group_" in vars(self) else {}
+        events = {} if np.isnan(self.observed_).any() else {"events": round(float(self.observed_.sum()))}
         test = {"statistic": self.statistic_, "degrees of freedom": self.degrees_of_freedom_, "p-value": self.p_value_}
-        return summarise({**sizes, **test}, self._remarks(), model=self.describe_model())
+        return summarise({**sizes, **events, **test}, self._remarks(), model=self.describe_model())
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the test, and events by group."""
@@ -371,8 +403,7 @@ class LogRank(TableEstimator):
 
         columns = {"statistic": [self.statistic_], "df": [self.degrees_of_freedom_], "p_value": [self.p_value_]}
         groups = self.to_frame()
-        if "observed" in groups:
-            groups["observed"] = [published(number, self.least_published) for number in groups["observed"]]
+        groups["observed"] = [_published(number, self.least_published) for number in self.observed_.tolist()]
         return {"test": pd.DataFrame(columns, index=["log-rank"]), "groups": groups}
 
     def answer(self) -> str:
@@ -380,14 +411,13 @@ class LogRank(TableEstimator):
         check_is_fitted(self, "statistic_")
         by = ", stratified by site" if self.stratify_by_site else ""
         groups = f"Test of equal survival in {len(self.groups_)} groups of {self.group}{by}"
-        return f"{groups}: chi-square {number_text(self.statistic_)} with {self._freedom()}, {p_text(self.p_value_)}."
+        test = f"chi-square {number_text(self.statistic_)} with {self._freedom()}, {p_text(self.p_value_)}"
+        return self._stating_horizon(f"{groups}: {test}.")
 
     def main_figure(self) -> Figure:
-        """Return observed and expected events by group, or their difference if stratified by site."""
+        """Return observed and expected events by group."""
         check_is_fitted(self, "statistic_")
-        series = {"observed minus expected": self.score_.tolist()}
-        if self.observed_ is not None and self.expected_ is not None:
-            series = {"observed": self.observed_.tolist(), "expected": self.expected_.tolist()}
+        series = {"observed": self.observed_.tolist(), "expected": self.expected_.tolist()}
         names = [named(self.group, name) for name in self.groups_]
         return Bars("Log-rank test", "Events by group.", "model", "events", names, series, {})
 
@@ -395,6 +425,15 @@ class LogRank(TableEstimator):
     def groups_(self) -> tuple[str, ...]:
         """Names of the groups."""
         return self._grouping.labels
+
+    @property
+    def n_patients_(self) -> dict[str, int]:
+        """Patients by group."""
+        return dict(zip(self.groups_, map(round, self.n_by_group_), strict=True))
+
+    @property
+    def _by_group(self) -> tuple[Floats, Floats, Floats]:
+        return self.observed_, self.expected_, self.score_
 
     def assess(
         self,
@@ -412,14 +451,12 @@ class LogRank(TableEstimator):
         check_is_fitted(self, "statistic_")
         by = "by site" if self.stratify_by_site else "over all sites"
         result = f"chi-square {self.statistic_:.3g} with {self._freedom()}, {p_text(self.p_value_)}"
-        columns = ["group", "observed minus expected"]
+        columns = ["group", "observed", "expected", "observed minus expected"]
+        by_group = zip(self.groups_, *(each.tolist() for each in self._by_group), strict=True)
         rows: list[list[str | float | None]] = [
-            [named(self.group, name), score] for name, score in zip(self.groups_, self.score_.tolist(), strict=True)
+            [named(self.group, name), count_text(_published(n), self.least_published), expected, score]
+            for name, n, expected, score in by_group
         ]
-        if self.observed_ is not None and self.expected_ is not None:
-            columns[1:1] = ["observed", "expected"]
-            for row, observed, expected in zip(rows, self.observed_.tolist(), self.expected_.tolist(), strict=True):
-                row[1:1] = [count_text(observed, self.least_published), expected]
         caption = f"Test of equal survival of the groups, {by}, weights {self.weights!r}: {result}."
         return [Table("Log-rank test", caption, "model", columns, rows)]
 
@@ -439,8 +476,9 @@ class LogRank(TableEstimator):
             groups.columns, groups.levels, groups.causes, self.weights, float(self.rho), float(self.gamma)
         )
         scores = session.once("scores", Scores, lambda: session.sum(LogRankSite.sum_scores, request))
-        self._set_events(None, None)
-        self.n_left_out_ = round(scores.n_patients - scores.n_compared) + (self.missing_values_.n_incomplete or 0)
+        self._set_events(scores.sizes, np.round(scores.observed), scores.expected)
+        n_elsewhere = round(scores.n_patients - float(scores.sizes.sum()))
+        self.n_left_out_ = n_elsewhere + (self.missing_values_.n_incomplete or 0)
         self.history_ = []
         self._set_test(scores.score, scores.covariance)
 
@@ -448,7 +486,7 @@ class LogRank(TableEstimator):
         died, at_risk = table.died, table.at_risk
         scale = float(table.n_patients.sum())
         weights = weigh_times(died, at_risk, self.weights, rho=self.rho, gamma=self.gamma, scale=scale)
-        self._set_events(died.sum(axis=1), expected_events(died, at_risk))
+        self._set_events(table.n_patients, died.sum(axis=1), expected_events(died, at_risk))
         self._set_test(*compare_groups(died, at_risk, weights))
 
     def _set_test(self, score: Floats, covariance: Floats) -> None:
@@ -461,8 +499,8 @@ class LogRank(TableEstimator):
                 hint="Name a column with two levels or more.",
             )
 
-    def _set_events(self, observed: Floats | None, expected: Floats | None) -> None:
-        self.observed_, self.expected_ = observed, expected
+    def _set_events(self, sizes: Floats, observed: Floats, expected: Floats) -> None:
+        self.n_by_group_, self.observed_, self.expected_ = sizes.tolist(), observed, expected
 
     def _freedom(self) -> str:
         return f"{self.degrees_of_freedom_} degree{'s' if self.degrees_of_freedom_ > 1 else ''} of freedom"
@@ -474,5 +512,4 @@ class LogRank(TableEstimator):
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self._set_events(None, None)
         self._set_test(self.score_, self.covariance_)

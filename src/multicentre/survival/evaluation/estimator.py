@@ -22,8 +22,9 @@ from multicentre.errors import IntegrityError, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import ParameterRanges
-from multicentre.estimator.presentation import interval_text
+from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
+from multicentre.survival.agreement.horizon import HasHorizon
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
+class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Concluded):
     """Concordance, Brier score, area under the curve, calibration and net benefit of a model, via sums over sites.
 
     The sites hold patients who were not used to fit the model. Each site computes the model's predictions for its
@@ -159,7 +160,11 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
     site_part: ClassVar[type[SitePart]] = EvaluationSite
     parameter_ranges: ClassVar[ParameterRanges] = settings.RANGES
     model_parameters: ClassVar[Mapping[str, Literal["model", "models"]]] = {"model": "model"}
-    saved_attributes: ClassVar[SavedAttributes] = {"_judged": saved_message(messages.Judged), "site_refusals_": PLAIN}
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "_judged": saved_message(messages.Judged),
+        "site_refusals_": PLAIN,
+        **HasHorizon.saved_horizon,
+    }
     metrics: ClassVar[Mapping[str, Metric]] = SurvivalEstimator.metrics
 
     def __init__(
@@ -238,7 +243,8 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
         value, lower, upper = (float(frame[name].iloc[0]) for name in ("value", "lower", "upper"))
         sizes = f"{self.n_patients_:,} patients with {self.n_events_:,} events"
         name = str(frame.index[0])
-        return f"{name[0].upper()}{name[1:]}: {interval_text(value, lower, upper, 0.95)}, of {sizes}."
+        score = f"{name[0].upper()}{name[1:]}: {interval_text(value, lower, upper, 0.95)}, of {sizes}."
+        return self._stating_horizon(score)
 
     def main_figure(self) -> Figure:
         """Return the first picture of the scores: errors, areas or calibration; bars of the scores without these."""
@@ -308,14 +314,23 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
     def _needs(self, grid: Floats) -> Needs:
         if self.concordance == "within_sites" or "concordance" not in self.scoring:
             return Needs(times=grid, cause=self._cause)
-        return Needs(n_times=min(int(self.n_bins), MOST_TIMES), horizon=LATEST, cause=self._cause)
+        n_times, ends = min(int(self.n_bins), MOST_TIMES), float(grid[-1])
+        return Needs(n_times=n_times, horizon=LATEST, cause=self._cause, ends=ends)
+
+    def _effect_of_horizon(self) -> str:
+        return "count in the concordance only" if "concordance" in self.scoring else super()._effect_of_horizon()
+
+    def _last_time(self) -> str:
+        return number_text(float(self._judged.grid[-1])) if "_judged" in vars(self) else ""
 
     def _fit(self, session: Session) -> None:
         model = settings.model_of(self.model)
         grid, places, at = settings.choose_times(model, self.horizon, self.time_points, int(self.n_times), self.at)
         fitted = self.model.missing_values_ if isinstance(self.model, SurvivalEstimator) else None
         missing, marked = ("mean", ()) if fitted is None else (fitted.missing, fitted.incomplete_columns)
-        agreed, self.missing_values_ = agree(session, EvaluationSite, self._needs(grid), missing, marked=marked)
+        agreement = agree(session, EvaluationSite, self._needs(grid), missing, marked=marked)
+        agreed, self.missing_values_, after = agreement
+        self._count_after(after)
         packed = np.frombuffer(pack(model), dtype=np.uint8)
         judged = messages.Judged(packed, self._fill(agreed), grid, places, at)
         unpack(pack(model), EVALUATED_KINDS, len(agreed.columns))

@@ -19,13 +19,14 @@ from multicentre.estimator.figures import Figure
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
+from multicentre.survival.agreement.horizon import horizon_in_force
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
 from multicentre.survival.cox import rounds as cox_rounds
 from multicentre.survival.cox.estimator import warn_of_fit
 from multicentre.survival.cox.maths import TestResult, chi_square, hazard_ratios, wald_p_values
 from multicentre.survival.cox.results import CoxResults
-from multicentre.survival.estimator import MISSING, cause_in_force, horizon_in_force
+from multicentre.survival.estimator import MISSING, cause_in_force
 from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
 from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.mixed_cox.maths import DISTRIBUTIONS, Distribution

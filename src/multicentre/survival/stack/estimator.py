@@ -33,7 +33,7 @@ from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, IntegrityError, SchemaMismatch
 from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import AfterHorizon, Agreed
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.fitted_models.base import SurvivalModel, join
 from multicentre.survival.fitted_models.derived import Mixture, on_one_grid
@@ -228,7 +228,9 @@ class FedStack(SurvivalEstimator):
         session.once("described", Nothing, lambda: _describe(session, self.agreed_, columns))
         marked = fitted.incomplete_columns
         handle_missing(session, StackSite, columns, self.agreed_.levels, fitted.missing, marked=marked)
-        session.once("agreed", Agreed, lambda: _agree(session, self.agreed_))
+        self._count_after(
+            session.once("after horizon", AfterHorizon, lambda: session.sum(StackSite.agree, self.agreed_))
+        )
         ends = session.once("ends", Ends, lambda: session.sum(StackSite.count_ends, Nothing()))
         staying = chance_of_staying(ends.events, ends.censored, ends.n_patients)
         request = Candidates(packed, lengths, staying, ends.n_patients)
@@ -351,7 +353,7 @@ def _strictest(fitted: Sequence[SurvivalEstimator]) -> MissingValues:
 
 def _agreed(agreed: Agreed, times: Floats) -> Agreed:
     fields = {name: getattr(agreed, name) for name in Agreed.declarations()}
-    return Agreed(**{**fields, "times": times})
+    return Agreed(**{**fields, "times": times, "ends": float(times[-1])})
 
 
 def _copy(estimator: SurvivalEstimator) -> SurvivalEstimator:
@@ -369,11 +371,6 @@ def _describe(session: Session, agreed: Agreed, columns: tuple[str, ...]) -> Not
                 hint="Use the columns and the unit of the fit.",
             )
     return Nothing()
-
-
-def _agree(session: Session, agreed: Agreed) -> Agreed:
-    session.ask(StackSite.agree, agreed)
-    return agreed
 
 
 def split_held_out(

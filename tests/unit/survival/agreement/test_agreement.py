@@ -256,7 +256,7 @@ class TestBadInput:
 def test_the_steps_asked_are_those_named(needs):
     federation = mc.Federation.in_process(shared_out(draw_patients(120), 3), policy=mc.Policy(0, exact_times=True))
     handle = federation.begin(ProbePart)
-    agreed, _ = agree(handle, ProbePart, needs, "mean")
+    agreed, *_ = agree(handle, ProbePart, needs, "mean")
     entries = federation.ledgers["site-0"].entries
     asked = {entry["step"] for entry in entries if entry["event"] == "release" and entry["method"] == "probe"}
     assert asked == steps_of_agreement(needs) - {"handle_gaps", "add_indicators", "report_gaps"}

@@ -30,7 +30,7 @@ def released(federation, step):
 def part_of(data, times="stratified"):
     """Return a site's part that has agreed, as the runtime would call it."""
     with mc.Federation.in_process({"a": data}, policy=OPEN) as federation:
-        agreed = FedCox(times, alpha=1.0, n_times=32).fit(federation).agreed_
+        agreed = FedCox(times, alpha=1.0, **({} if times == "exact" else {"n_times": 32})).fit(federation).agreed_
     part = CoxSite("a", data)
     part.state = agreed
     return part

@@ -23,7 +23,7 @@ TREE = messages.FitTree(0.0, float("inf"), 0, 1, True, False, 0.1, False, 0, 3, 
 def prepared(data, *, least=10, n_bins=16):
     """Return a site part that has agreed and begun."""
     with federate({"lyon": data}) as federation:
-        agreed, _ = agree(federation.begin(BoostSite), BoostSite, Needs(20, n_bins=n_bins), "mean")
+        agreed, *_ = agree(federation.begin(BoostSite), BoostSite, Needs(20, n_bins=n_bins), "mean")
     part = BoostSite("lyon", data)
     part.least_behind = least
     part.agree(agreed)

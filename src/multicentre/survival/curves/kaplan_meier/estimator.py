@@ -365,8 +365,9 @@ class KaplanMeier(TableEstimator):
         if len(medians) > 2 and all(np.isfinite([one.value, one.lower, one.upper]).all() for one in medians):
             listed = "; ".join(f"{name} {_with_interval(self.median_[name])}" for name in self.groups_)
             unit = f" in {self.agreed_.unit}" if self.agreed_.unit else ""
-            return f"Median survival{unit} by {self.group}, with {100 * self.confidence_level:g} % intervals: {listed}."
-        return " ".join(self._answer_of(place, name) for place, name in enumerate(self.groups_))
+            intervals = f"with {100 * self.confidence_level:g} % intervals"
+            return self._stating_horizon(f"Median survival{unit} by {self.group}, {intervals}: {listed}.")
+        return self._stating_horizon(" ".join(self._answer_of(*group) for group in enumerate(self.groups_)))
 
     def _answer_of(self, place: int, name: str) -> str:
         unit, of = self.agreed_.unit, "" if self.group is None else f" of {named(self.group, name)}"

@@ -16,8 +16,9 @@ from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Band
 from multicentre.estimator.model_in_force import Phrases
-from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
+from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, ParameterRanges, Real, Where
 from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
+from multicentre.survival.agreement.horizon import HasHorizon, horizon_in_force
 from multicentre.survival.agreement.messages import Agreed, Columns
 from multicentre.survival.agreement.rounds import Needs, StatedTimes, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
@@ -44,20 +45,7 @@ def _times_in_force(model: TableEstimator) -> str:
     )
 
 
-def _horizon_in_force(model: TableEstimator) -> str:
-    """Return the last time of the fit, and how it was chosen."""
-    if getattr(model, "stratify_by_site", False) and model.horizon is None:
-        return ""
-    last = f"{model.horizon_:.4g} {model.agreed_.unit}".strip() if "agreed_" in vars(model) else ""
-    if model.horizon is not None:
-        return f"follow-up to {last or f'{model.horizon:g}'}"
-    if model.times is not None:
-        return f"follow-up to {last}" if last else ""
-    chosen = "the time by which 95 % of the follow-ups ended"
-    return f"follow-up to {last}, {chosen}" if last else f"follow-up to {chosen}"
-
-
-class TableEstimator(HandlesMissing, FederatedEstimator):
+class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     """Base of the estimators that need an agreement and one table.
 
     Attributes
@@ -86,7 +74,7 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         "levels": "levels {}",
         "times": lambda model: _times_in_force(model),
         "n_times": "",
-        "horizon": lambda model: _horizon_in_force(model),
+        "horizon": horizon_in_force,
         "cause": lambda model: "" if model.cause == 1 else f"events of cause {model.cause}, other causes censored",
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
@@ -97,7 +85,15 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         "horizon": (None, Real(0, open="low")),
         "missing": OneOf(*get_args(CompleteOnly)),
     }
-    saved_attributes: ClassVar[SavedAttributes] = {"agreed_": saved_message(Agreed), "n_left_out_": Saved(published)}
+    saved_attributes: ClassVar[SavedAttributes] = {
+        "agreed_": saved_message(Agreed),
+        "n_left_out_": Saved(published),
+        **HasHorizon.saved_horizon,
+    }
+    applicable: ClassVar[Applicable] = {
+        "n_times": Only("times=None", lambda model: model.times is None),
+        "levels": Only("a group", lambda model: model.group is not None),
+    }
     group: str | None
     levels: Sequence[float] | None
     times: Times
@@ -169,7 +165,9 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
             grouping = find_groups(self.group, self.levels, described.columns, described.levels)
             return [name for name in dict.fromkeys(grouping.columns) if name in described.columns]
 
-        self.agreed_, self.missing_values_ = agree(session, self.site_part, needs, self.missing, counted=grouped_by)
+        agreement = agree(session, self.site_part, needs, self.missing, counted=grouped_by)
+        self.agreed_, self.missing_values_, after = agreement
+        self._count_after(after, any_cause=len(self._causes()) > 1)
         self._grouping = find_groups(self.group, self.levels, self.agreed_.columns, self.agreed_.levels)
 
     def _ask(self) -> ByGroup:
