@@ -145,7 +145,7 @@ def test_a_grid_as_fine_as_days_is_refused(part):
     agreed = Agreed(data.columns, data.unit, 1, 1.0, 1.0, times, np.zeros(1), np.ones(1), np.zeros(1), np.array([0, 1]))
     session = mc.Federation.in_process(SITES, secure_sum=True, policy=mc.Policy(exact_times=True)).begin(part)
     with pytest.raises(ConfigurationError, match="257 times, which is too fine"):
-        session.ask(part.agree, agreed)
+        session.sum(part.agree, agreed)
 
 
 def test_parts_that_may_agree_on_more_times_are_those_with_steps_that_need_permission():

@@ -70,7 +70,7 @@ def test_sums_at_every_day_are_refused(step):
 
 
 def test_no_sum_of_own_residuals_is_given_at_every_day():
-    request = messages.Transform(NOWHERE, False, (DAYS[:300] == 20.0).astype(float))
+    request = messages.Transform(NOWHERE, False, (DAYS[:300] == 20.0).astype(float), "")
     with pytest.raises(ConfigurationError, match="too fine"):
         Site(patients(), DAYS[:300]).ask(CoxSite.sum_own_residuals, request)
 
@@ -99,7 +99,8 @@ def test_differences_of_answers_on_a_grid_rest_on_ten_patients(n_each):
     here = (np.arange(len(COARSE)) == 3).astype(float)
     for step, request in (
         (CoxSite.sum_residuals, means(COARSE, transform=here)),
-        (CoxSite.sum_own_residuals, messages.Transform(NOWHERE, False, here)),
+        (CoxSite.sum_own_residuals, messages.Transform(NOWHERE, False, here, "")),
+        (CoxSite.sum_own_curvatures, messages.Transform(NOWHERE, False, here, "")),
         (CoxSite.sum_products, asked_of(CoxSite.sum_products, COARSE, first=here)),
         (CoxSite.sum_risk, messages.AtShared(NOWHERE, False, 0.0)),
     ):
@@ -123,7 +124,7 @@ def test_coefficients_that_single_a_patient_out_are_refused(step, steep):
         if step in (CoxSite.sum_risk, CoxSite.sum_baseline):
             return messages.AtShared(coefficients, False, 0.0)
         if step is CoxSite.sum_own_residuals:
-            return messages.Transform(coefficients, False, np.zeros(len(COARSE)))
+            return messages.Transform(coefficients, False, np.zeros(len(COARSE)), "")
         return asked_of(step, COARSE, coefficients=coefficients, first=np.eye(len(COARSE))[0])
 
     site = Site(grouped(20), COARSE)
@@ -158,11 +159,11 @@ def test_a_patient_who_outweighs_the_others_late_is_not_shown_by_residuals_of_la
     times = np.array([400.0, 800.0, data.time[order[-100]], data.time[order[-20]]])
     site = Site(mc.data.SurvivalData(X, data.time, data.event, unit="days"), times)
     late = np.array([0.0, 0.0, 0.0, 1.0])
-    assert site.ask(CoxSite.sum_own_residuals, messages.Transform(NOWHERE, False, late)).value >= 10
+    assert site.ask(CoxSite.sum_own_residuals, messages.Transform(NOWHERE, False, late, "")).value >= 10
     coefficients = np.array([3.0, 0.0, 0.0])
     site.ask(CoxSite.sum_derivatives, messages.At(coefficients, False))
     with pytest.raises(DisclosureRefused, match="the answer must have at least 10 patients behind it"):
-        site.ask(CoxSite.sum_own_residuals, messages.Transform(coefficients, False, late))
+        site.ask(CoxSite.sum_own_residuals, messages.Transform(coefficients, False, late, ""))
 
 
 def test_a_lead_answers_one_surrogate_and_none_that_starts_where_one_patient_stands_out():

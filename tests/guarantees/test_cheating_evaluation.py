@@ -100,7 +100,8 @@ def test_more_than_256_times_are_refused_without_the_permission_for_recorded_tim
     sites = {name: patients(100 + seed) for seed, name in enumerate(("lyon", "oslo", "graz"))}
     points = np.arange(1.0, 3001.0, 10.0)
     for masked in (False, True):
-        with mc.Federation.in_process(sites, secure_sum=masked) as federation:
+        policy = mc.Policy(min_patients=10 if masked else 0)
+        with mc.Federation.in_process(sites, secure_sum=masked, policy=policy) as federation:
             evaluation = mc.survival.SurvivalEvaluation(flat(), time_points=points, scoring=["brier"])
             with pytest.raises(RefusedByPolicy, match="exact_times"):
                 evaluation.fit(federation)

@@ -108,7 +108,6 @@ JUDGED = {
     "survival/agreement/site.py": {
         "SurvivalPart.describe": NAMES,
         "SurvivalPart.tell_times": "needs exact_times",
-        "SurvivalPart.agree": TAKES,
     },
     "baselines/adaboost_f/site.py": {
         "ClassSite.describe": NAMES,

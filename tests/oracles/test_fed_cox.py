@@ -78,7 +78,7 @@ def test_robust_errors_and_the_test_of_proportionality_are_those_of_lifelines():
     known = FROZEN["continuous"]
     with mc.Federation.in_process(by_site(data, site), policy=OPEN) as federation:
         model = FedCox("exact", robust=True).fit(federation)
-        tests = {kind: model.check_proportionality(kind) for kind in known["proportionality"]}
+        tests = {kind: model.check_proportionality(kind, test="residuals") for kind in known["proportionality"]}
     np.testing.assert_allclose(model.standard_errors_, known["robust_errors"], rtol=1e-6)
     np.testing.assert_allclose(model.model_standard_errors_, known["errors"], rtol=1e-6)
     for kind, statistics in known["proportionality"].items():
@@ -90,7 +90,7 @@ def test_under_a_ridge_times_are_taken_from_their_mean():
     data, site = draw(ties=False)
     with mc.Federation.in_process(by_site(data, site), policy=OPEN) as federation:
         model = FedCox("exact", alpha=30.0).fit(federation)
-        found = model.check_proportionality("identity")
+        found = model.check_proportionality("identity", test="residuals")
     times = data.time[data.event == 1]
     theta = np.exp((data.X - data.X.mean(axis=0)) @ model.coef_)
     residuals = []

@@ -35,7 +35,6 @@ name = "test"
 method = "log-rank"
 [analysis.parameters]
 group = "arm"
-stratify_by_site = true
 
 [[analysis]]
 name = "cox"

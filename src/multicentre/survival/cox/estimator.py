@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,17 @@ from multicentre.core.steps import SitePart
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, QuorumLost, SeparationWarning
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
-from multicentre.estimator.parameters import Applicable, Flag, Integer, OneOf, Only, ParameterRanges, Real, Where
+from multicentre.estimator.parameters import (
+    Applicable,
+    Flag,
+    Integer,
+    OneOf,
+    Only,
+    ParameterRanges,
+    Real,
+    Where,
+    check_parameters,
+)
 from multicentre.survival.agreement.horizon import horizon_in_force
 from multicentre.survival.agreement.messages import LARGEST, Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -31,6 +41,7 @@ from multicentre.survival.cox.maths import (
     global_tests,
     informed,
     proportionality_tests,
+    score_tests_of_proportionality,
 )
 from multicentre.survival.cox.results import CoxResults, SiteEffects
 from multicentre.survival.cox.rounds import (
@@ -39,8 +50,10 @@ from multicentre.survival.cox.rounds import (
     Fit,
     Plan,
     make_model,
+    sum_curvatures,
     sum_residuals,
     sum_scores,
+    value_times,
 )
 from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.estimator import MISSING, cause_in_force
@@ -110,7 +123,7 @@ def _warn(message: str, kind: type[Warning]) -> None:
 Floats = NDArray[np.float64]
 
 _STEPS: dict[BaselineTimes, tuple[str, ...]] = {
-    "stratified": ("sum_derivatives", "sum_baseline", "sum_own_residuals"),
+    "stratified": ("sum_derivatives", "sum_baseline", "sum_own_residuals", "sum_own_curvatures"),
     "grid": ("sum_risk", "sum_products", "sum_baseline", "sum_residuals"),
     "exact": ("sum_exact_risk", "sum_exact_products", "sum_exact_residuals"),
 }
@@ -328,39 +341,50 @@ class FedCox(CoxResults):
         answers = self.session.ask(CoxSite.fit_own, self._penalty(), skip_refusals=True)
         return replace(self._effects(self.session.sites, answers), refused=answers.refused)
 
-    def check_proportionality(self, transform: TimeTransform = "km") -> dict[str, TestResult]:
+    def check_proportionality(
+        self, transform: TimeTransform = "km", *, test: Literal["score", "residuals"] = "score"
+    ) -> dict[str, TestResult]:
         """Test whether hazards are proportional, from sums of Schoenfeld residuals of the sites of the last fit.
 
         Parameters
         ----------
         transform : {"km", "rank", "identity", "log"}, default "km"
             Transform of the times: 1 minus the Kaplan-Meier estimate just before the time, rank, the time itself, or
-            its logarithm. With ``times="exact"`` the times are those of the events, otherwise those of the grid.
+            its logarithm. With ``times="exact"`` the times are those of the events, otherwise those of the grid; the
+            score test of a fit stratified by site uses the recorded times for "identity" and "log".
+        test : {"score", "residuals"}, default "score"
+            "score": that of ``cox.zph`` in R's survival since version 3. It is the default because it uses the variance
+            of the residuals at each time. "residuals": that of earlier versions and of lifelines, which replaces the
+            variances by their mean and can be far off where the spread of a column among those at risk changes.
 
         Returns
         -------
         dict of str to TestResult
-            Grambsch-Therneau tests (1994) by column, and "global" for all columns.
+            Grambsch-Therneau tests (1994) by column, and "global" for all columns; `name` says which test it is.
 
         Raises
         ------
         ConfigurationError
-            `transform` is not one of these.
+            `transform` or `test` is not one of these.
         QuorumLost
             A site of the fit no longer answers.
         """
-        if transform not in TRANSFORMS:
-            raise ConfigurationError(
-                f"transform must be one of {', '.join(map(repr, TRANSFORMS))}; got {transform!r}",
-                where="transform",
-                hint=f"Pass one of {', '.join(TRANSFORMS)}.",
-            )
-        sums = sum_residuals(self.session, self.agreed_, self._reached, self._plan(), transform)
+        ranges = {"transform": OneOf(*TRANSFORMS), "test": OneOf("score", "residuals")}
+        check_parameters({"transform": transform, "test": test}, ranges)
+        fit, plan, agreed, session = self._reached, self._plan(), self.agreed_, self.session
+        values = value_times(session, agreed, fit, plan, transform, of_all=test == "score")
+        sums = sum_residuals(session, agreed, fit, plan, values)
+        if test == "score":
+            curvatures = sum_curvatures(session, fit, plan, values)
+            is_informed, information = ~np.isnan(np.diagonal(self._model_based)), fit.totals.information
+            score = curvatures.mixed, curvatures.squared, is_informed
+            tests, global_test = score_tests_of_proportionality(sums.weighted, information, *score)
+        else:
+            mean_value = sums.value / sums.n_events
+            weighted = sums.weighted - mean_value * sums.plain
+            squares = sums.squared_value - sums.n_events * mean_value**2
+            tests, global_test = proportionality_tests(weighted, self._model_based, sums.n_events, squares)
         self._check_no_loss()
-        mean_value = sums.value / sums.n_events
-        weighted = sums.weighted - mean_value * sums.plain
-        squares = sums.squared_value - sums.n_events * mean_value**2
-        tests, global_test = proportionality_tests(weighted, self._model_based, sums.n_events, squares)
         return {**{self.feature_names_in_[place]: test for place, test in tests.items()}, "global": global_test}
 
     def _check_parameters(self) -> None:

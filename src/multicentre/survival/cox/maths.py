@@ -26,6 +26,12 @@ DEPENDENT = 1e-8
 MOST_OFF = 0.25
 
 
+SCORE_TEST = "score test of an effect that changes with time (cox.zph of R's survival since version 3)"
+RESIDUAL_TEST = (
+    "test of scaled Schoenfeld residuals with their mean variance (cox.zph of R's survival before version 3)"
+)
+
+
 @dataclass(frozen=True)
 class TestResult:
     """A chi-square test.
@@ -35,15 +41,18 @@ class TestResult:
     statistic : float
     degrees_of_freedom : int
     p_value : float
+    name : str, default ""
+        Name of the test where there are several.
     """
 
     __test__ = False
     statistic: float
     degrees_of_freedom: int
     p_value: float
+    name: str = ""
 
 
-def chi_square(statistic: float, degrees_of_freedom: int) -> TestResult:
+def chi_square(statistic: float, degrees_of_freedom: int, name: str = "") -> TestResult:
     """Return the chi-square test of a statistic.
 
     Examples
@@ -51,7 +60,8 @@ def chi_square(statistic: float, degrees_of_freedom: int) -> TestResult:
     >>> round(chi_square(3.841459, 1).p_value, 6)
     0.05
     """
-    return TestResult(float(statistic), degrees_of_freedom, float(chi2.sf(statistic, max(degrees_of_freedom, 1))))
+    p_value = float(chi2.sf(statistic, max(degrees_of_freedom, 1)))
+    return TestResult(float(statistic), degrees_of_freedom, p_value, name)
 
 
 def informed(information: Floats, n_events: float) -> Flags:
@@ -197,7 +207,9 @@ def global_tests(
     return {name: chi_square(value, int(has_variance.sum())) for name, value in statistics.items()}
 
 
-def transform_times(times: Floats, events: Floats, at_risk: Floats, kind: TimeTransform) -> Floats:
+def transform_times(
+    times: Floats, events: Floats, at_risk: Floats, kind: TimeTransform, *, of_all: bool = False
+) -> Floats:
     """Transform times to values from 0 to 1 for a test of proportional hazards, shape (K,).
 
     Parameters
@@ -205,8 +217,9 @@ def transform_times(times: Floats, events: Floats, at_risk: Floats, kind: TimeTr
     times : array of shape (K,)
     events, at_risk : arrays of shape (K,)
     kind : {"km", "rank", "identity", "log"}
-        1 minus the Kaplan-Meier estimate just before the time, the mean rank among the events, the time, or its
-        logarithm. The test does not depend on the scale of the values.
+        1 minus the Kaplan-Meier estimate just before the time, the mean rank among the events (with `of_all`, among all
+        patients), the time, or its logarithm. The test does not depend on the scale of the values.
+    of_all : bool, default False
 
     Examples
     --------
@@ -216,13 +229,53 @@ def transform_times(times: Floats, events: Floats, at_risk: Floats, kind: TimeTr
     if kind == "km":
         values = 1.0 - np.append(1.0, kaplan_meier(events, at_risk)[:-1])
     elif kind == "rank":
-        values = np.cumsum(events) - events / 2.0
+        values = at_risk[0] - at_risk + events / 2.0 if of_all else np.cumsum(events) - events / 2.0
     elif kind == "identity":
         values = times
     else:
         values = np.log(np.maximum(times, times[times > 0].min(initial=1.0)))
     values = values - values.min()
     return np.asarray(values / (values.max() or 1.0), dtype=np.float64)
+
+
+def score_tests_of_proportionality(
+    score: Floats, information: Floats, mixed: Floats, squared: Floats, is_informed: Flags
+) -> tuple[dict[int, TestResult], TestResult]:
+    """Return score tests of effects that change with a value of time, by place of the column, and for all columns.
+
+    Parameters
+    ----------
+    score : array of shape (d,)
+        Sum over the events of the Schoenfeld residuals times the value of the time.
+    information, mixed, squared : arrays of shape (d, d)
+        Sums over the events of the information, times 1, the value of the time, and its square.
+    is_informed : array of shape (d,)
+
+    Notes
+    -----
+    Equal to ``cox.zph`` of R's survival package since version 3.
+
+    References
+    ----------
+    P. M. Grambsch, T. M. Therneau (1994), Proportional hazards tests and diagnostics based on weighted residuals,
+    Biometrika 81, 515-526.
+
+    Examples
+    --------
+    >>> one = np.ones((1, 1))
+    >>> each, together = score_tests_of_proportionality(np.array([2.0]), one, one, 2 * one, np.array([True]))
+    >>> each[0].statistic, together.statistic
+    (4.0, 4.0)
+    """
+    places = np.flatnonzero(is_informed)
+    block = np.ix_(places, places)
+    mixed_block, informed_score = mixed[block], score[places]
+    explained = mixed_block @ np.linalg.pinv(information[block], hermitian=True) @ mixed_block.T
+    variance = squared[block] - explained
+    statistics = informed_score**2 / np.diagonal(variance)
+    each = {int(place): chi_square(value, 1, SCORE_TEST) for place, value in zip(places, statistics, strict=True)}
+    together = float(informed_score @ np.linalg.pinv(variance, hermitian=True) @ informed_score)
+    return each, chi_square(together, len(places), SCORE_TEST)
 
 
 def proportionality_tests(
@@ -262,8 +315,8 @@ def proportionality_tests(
     factor = n_events / squares if squares > 0 else np.nan
     slopes = block @ informed_sums
     statistics = slopes**2 / np.diagonal(block) * factor
-    each = {int(place): chi_square(value, 1) for place, value in zip(places, statistics, strict=True)}
-    return each, chi_square(float(informed_sums @ slopes) * factor, len(places))
+    each = {int(place): chi_square(value, 1, RESIDUAL_TEST) for place, value in zip(places, statistics, strict=True)}
+    return each, chi_square(float(informed_sums @ slopes) * factor, len(places), RESIDUAL_TEST)
 
 
 @dataclass(frozen=True)

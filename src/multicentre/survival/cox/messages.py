@@ -59,6 +59,7 @@ class Transform(At):
     """Values of the times in a test of proportional hazards."""
 
     transform: Floats = array("value of each time in a test, from 0 to 1", ("K",))
+    recorded: str = text("function of the recorded times instead: identity or log; empty for the values")
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,14 @@ class Products(Release):
     """Weighted products of the columns."""
 
     products: Floats = array("sum of weighted products of columns", ("d", "d"), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class Curvatures(Release):
+    """Information about columns whose effects change with time, for a score test of proportional hazards."""
+
+    mixed: Floats = array("sum over events of a time's value times its information", ("d", "d"), bound=PRODUCTS)
+    squared: Floats = array("sum over events of its squared value times its information", ("d", "d"), bound=PRODUCTS)
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,13 @@ class CoxResults(HasEffects, SurvivalEstimator):
         from multicentre.estimator.results import with_note
 
         check_is_fitted(self, "model_")
-        remark = f"{self._sizes()}. {self.joint_tests_text()}".rstrip()
-        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=remark)
+        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=self._remark())
+
+    def _remark(self) -> str:
+        """Return sizes, joint tests, and the test of proportional hazards if it was requested."""
+        test = vars(self).get("proportionality_", {}).get("global")
+        proportional = f"Proportional hazards: {p_text(test.p_value)}, {test.name}." if test else ""
+        return " ".join(filter(None, (f"{self._sizes()}.", self.joint_tests_text(), proportional)))
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per column: coefficient, standard error, hazard ratio with its limits, and p-value."""
@@ -158,7 +163,7 @@ class CoxResults(HasEffects, SurvivalEstimator):
         ratio, lower, upper = self.hazard_ratios_[place].tolist()
         row = (names[place], ratio, lower, upper)
         effect = effect_text("hazard ratio", row, float(self.p_values_[place]), self.confidence_level, names)
-        return self._stating_horizon(f"{effect} {self._proportionality_text(variable_of(names[place]))}".rstrip())
+        return f"{self._stating_horizon(effect)} {self._proportionality_text(variable_of(names[place]))}".rstrip()
 
     def main_figure(self) -> Figure:
         """Return the forest plot of the hazard ratios, per unit of each column."""
@@ -320,7 +325,10 @@ class CoxResults(HasEffects, SurvivalEstimator):
         caption = "Global tests of the coefficients"
         proportional = self._proportionality()
         if proportional:
-            caption += ", and tests of proportional hazards by Grambsch and Therneau (small p-values speak against it)"
+            caption += (
+                ", and tests of proportional hazards by Grambsch and Therneau (small p-values speak against it): "
+                f"{proportional['global'].name}"
+            )
             tests["proportional hazards, all columns"] = proportional["global"]
             names_of_rows = [self.feature_names_in_[place] for place in self._places()]
             tests |= {

@@ -45,7 +45,7 @@ from multicentre.survival.cox.maths import (
     risk_means,
     transform_times,
 )
-from multicentre.survival.cox.site import CoxSite
+from multicentre.survival.cox.site import RECORDED, CoxSite
 from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
 from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.kernels.partial_likelihood import (
@@ -454,10 +454,51 @@ def sum_scores(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> Floats
     return session.once("scores", messages.Products, lambda: session.sum(CoxSite.sum_scores, means)).products
 
 
-def sum_residuals(
-    session: Session, agreed: Agreed, fit: Fit, plan: Plan, transform: TimeTransform
-) -> messages.Residuals:
-    """Return sums of Schoenfeld residuals over the events of all sites, weighted by a transform of their times."""
+@dataclass(frozen=True)
+class TimeValues:
+    """Values of times in a test of proportional hazards: by time of the grid, or a function of recorded times."""
+
+    by_time: Floats
+    recorded: str = ""
+
+
+def sum_residuals(session: Session, agreed: Agreed, fit: Fit, plan: Plan, values: TimeValues) -> messages.Residuals:
+    """Return sums of Schoenfeld residuals over the events of all sites, weighted by a value of their times."""
+    if plan.times == "stratified":
+        return session.sum(CoxSite.sum_own_residuals, _own_transform(fit, plan, values))
+    means = _means(agreed, fit, plan, values.by_time)
+    if plan.times == "exact":
+        return session.sum(CoxSite.sum_exact_residuals, means)
+    return session.sum(CoxSite.sum_residuals, means)
+
+
+def sum_curvatures(session: Session, fit: Fit, plan: Plan, values: TimeValues) -> messages.Curvatures:
+    """Return sums over the events of all sites of the information, times a value of their times and its square."""
+    if plan.times == "stratified":
+        return session.sum(CoxSite.sum_own_curvatures, _own_transform(fit, plan, values))
+    totals, efron = fit.totals, plan.ties == "efron"
+    sums = []
+    for power in (1, 2):
+        terms = sum_terms(totals.tables).weighted(values.by_time**power)
+        request = messages.Hazards(fit.coefficients, efron, totals.shift, terms.first, terms.first_tied)
+        if plan.times == "exact":
+            products = session.sum(CoxSite.sum_exact_products, request).products
+        else:
+            products = session.sum(CoxSite.sum_products, request).products
+        sums.append(products - squared_means(totals.sums, terms))
+    return messages.Curvatures(*sums, patients=round(totals.n_patients))
+
+
+def _own_transform(fit: Fit, plan: Plan, values: TimeValues) -> messages.Transform:
+    return messages.Transform(fit.coefficients, plan.ties == "efron", values.by_time, values.recorded)
+
+
+def value_times(
+    session: Session, agreed: Agreed, fit: Fit, plan: Plan, transform: TimeTransform, *, of_all: bool
+) -> TimeValues:
+    """Return the values of the times in a test; stratified by site, sites compute those that need no other times."""
+    if plan.times == "stratified" and of_all and transform in RECORDED:
+        return TimeValues(np.zeros(len(agreed.times)), transform)
     efron = plan.ties == "efron"
     at_zero = messages.AtShared(np.zeros(len(fit.coefficients)), efron, 0.0)
     counts: messages.ExactRisk | messages.Baseline
@@ -465,13 +506,7 @@ def sum_residuals(
         counts = session.sum(CoxSite.sum_exact_risk, at_zero)
     else:
         counts = session.sum(CoxSite.sum_baseline, at_zero)
-    values = transform_times(agreed.times, counts.events, counts.risk, transform)
-    if plan.times == "stratified":
-        return session.sum(CoxSite.sum_own_residuals, messages.Transform(fit.coefficients, efron, values))
-    means = _means(agreed, fit, plan, values)
-    if plan.times == "exact":
-        return session.sum(CoxSite.sum_exact_residuals, means)
-    return session.sum(CoxSite.sum_residuals, means)
+    return TimeValues(transform_times(agreed.times, counts.events, counts.risk, transform, of_all=of_all))
 
 
 def _means(agreed: Agreed, fit: Fit, plan: Plan, values: Floats) -> messages.Means:

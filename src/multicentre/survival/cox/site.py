@@ -45,6 +45,7 @@ from multicentre.survival.kernels.partial_likelihood import (
     Terms,
     fewest_at_risk,
     hazard_ratios,
+    information,
     is_dominated,
     maximise,
     partial_likelihood,
@@ -56,6 +57,10 @@ from multicentre.survival.times import to_bins
 Floats = NDArray[np.float64]
 # Sites with fewer events give no estimate (see FedCox.by_site).
 FEWEST_OWN = 3
+# Functions of recorded times that need no other site's times.
+RECORDED = ("identity", "log")
+# Smallest time relative to the horizon whose logarithm is taken.
+SMALLEST_RELATIVE = 1e-12
 # Risk sets, and the number of patients of each cell.
 RiskSetsAndCells = tuple[RiskSets, NDArray[np.int64]]
 
@@ -280,7 +285,23 @@ class CoxSite(CoxPatients):
                 self._own_means(risk_sets, request)[1].mean,
                 self._behind_own_times(risk_sets, grid, cells, request),
             )
-        return messages.Residuals(**_residuals(risk_sets, mean, grid.reached, request.transform), patients=patients)
+        values = self._values_of_times(request, grid.reached)
+        return messages.Residuals(**_residuals(risk_sets, mean, values), patients=patients)
+
+    @step(releases=messages.Curvatures, when="on request", summed=True)
+    def sum_own_curvatures(self, request: messages.Transform) -> messages.Curvatures:
+        """Sum the information within the site times values of the events' times, for a score test."""
+        self._check(request.coefficients, request.transform)
+        risk_sets, ties = self._site_risk_sets, ties_of(request.efron)
+        grid, cells = self._all_events_on_grid
+        nothing = np.zeros((len(request.coefficients),) * 2)
+        if not risk_sets.n_times:
+            return messages.Curvatures(nothing, nothing, patients=len(self.data))
+        theta, terms = own_terms(risk_sets, request)
+        values, by_time = self._values_of_times(request, grid.reached), np.zeros(risk_sets.n_times)
+        by_time[risk_sets.reached[risk_sets.happened] - 1] = values[risk_sets.happened]
+        sums = [information(risk_sets, theta, terms.weighted(by_time**power), ties) for power in (1, 2)]
+        return messages.Curvatures(*sums, patients=self._behind_own_times(risk_sets, grid, cells, request))
 
     @step(releases=messages.Residuals, when="on request", summed=True)
     def sum_residuals(self, request: messages.Means) -> messages.Residuals:
@@ -414,16 +435,35 @@ class CoxSite(CoxPatients):
     def _shared_residuals(self, request: messages.Means, *, exact: bool) -> dict[str, Any]:
         self._check(request.coefficients, request.mean, request.transform)
         shared, cells = self._shared(exact=exact)
-        return {**_residuals(shared, request.mean, shared.reached, request.transform), "patients": self.behind(cells)}
+        values = _at(request.transform, shared.reached)
+        return {**_residuals(shared, request.mean, values), "patients": self.behind(cells)}
+
+    def _values_of_times(self, request: messages.Transform, reached: NDArray[np.int64]) -> Floats:
+        """Return the value of each patient's time in a test, shape (n,): of its place on the grid, or of itself."""
+        if not request.recorded:
+            return _at(request.transform, reached)
+        if request.recorded not in RECORDED:
+            raise ConfigurationError(
+                f"recorded must be one of {', '.join(map(repr, RECORDED))}; got {request.recorded[:40]!r}",
+                where="transform",
+                hint="Start a new fit.",
+            )
+        relative = np.minimum(self.data.time, self.agreed.ends) / self.agreed.times[-1]
+        values = relative if request.recorded == "identity" else np.log(np.maximum(relative, SMALLEST_RELATIVE))
+        return np.asarray(values, dtype=np.float64)
 
     def _own_means(self, risk_sets: RiskSets, request: messages.At) -> tuple[Floats, RiskMeans]:
         theta, terms = own_terms(risk_sets, request)
         return theta, risk_means(risk_sets.events, risk_sets.sums(theta, ties_of(request.efron)), terms)
 
 
-def _residuals(patients: RiskSets, mean: Floats, reached: NDArray[np.int64], transform: Floats) -> dict[str, Any]:
+def _at(transform: Floats, reached: NDArray[np.int64]) -> Floats:
+    """Return the value of each patient's time on the grid, shape (n,)."""
     check_values(transform)
-    values = transform[np.maximum(reached, 1) - 1]
+    return np.asarray(transform[np.maximum(reached, 1) - 1], dtype=np.float64)
+
+
+def _residuals(patients: RiskSets, mean: Floats, values: Floats) -> dict[str, Any]:
     plain, weighted = schoenfeld_sums(patients, mean, values)
     event_values = values[patients.happened]
     return {

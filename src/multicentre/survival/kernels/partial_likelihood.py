@@ -15,7 +15,7 @@ function for censored data, Journal of the American Statistical Association 72, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,10 @@ class Terms:
     second: Floats
     second_tied: Floats
     second_both: Floats
+
+    def weighted(self, weights: Floats) -> Terms:
+        """Return the sums of terms that are multiplied by a weight of their time, shape (K,)."""
+        return Terms(*(getattr(self, field.name) * weights for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -222,11 +226,27 @@ def partial_likelihood(patients: RiskSets, coefficients: Floats, ties: Ties) -> 
     theta, shift = hazard_ratios(patients, coefficients)
     terms = sum_terms(patients.tables(theta, ties))
     hazards = patients.own_hazards(theta, terms.first, terms.first_tied)
-    curvature = weighted_products(patients.rows, hazards)
-    for times, sums in patients.blocks(theta, ties):
-        curvature -= squared_means(sums, terms, times)
+    curvature = information(patients, theta, terms, ties)
     value = patients.event_sum @ coefficients - terms.log.sum() - shift * patients.events.sum()
     return Likelihood(float(value), patients.event_sum - hazards @ patients.rows, curvature)
+
+
+def information(patients: RiskSets, theta: Floats, terms: Terms, ties: Ties) -> Floats:
+    """Return ``sum of S2 / S0 - S1 S1' / S0^2 over terms``, Cox's information, shape (d, d).
+
+    Cox, Journal of the Royal Statistical Society B 34 (1972), with the terms of Efron, JASA 72 (1977).
+
+    Examples
+    --------
+    >>> patients = RiskSets(np.array([[1.0], [3.0]]), np.array([2, 1]), np.array([True, True]), 2)
+    >>> terms = sum_terms(patients.tables(np.ones(2), "breslow"))
+    >>> information(patients, np.ones(2), terms, "breslow").tolist()
+    [[1.0]]
+    """
+    curvature = weighted_products(patients.rows, patients.own_hazards(theta, terms.first, terms.first_tied))
+    for times, sums in patients.blocks(theta, ties):
+        curvature -= squared_means(sums, terms, times)
+    return curvature
 
 
 def hazard_ratios(patients: RiskSets, coefficients: Floats) -> tuple[Floats, float]:

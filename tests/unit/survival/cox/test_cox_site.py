@@ -108,7 +108,8 @@ STEPS = {
     "sum_risk": messages.AtShared(np.zeros(2), True, 0.0),
     "sum_baseline": messages.AtShared(np.zeros(2), True, 0.0),
     "sum_products": messages.Hazards(np.zeros(2), True, 0.0, np.ones(4), np.zeros(4)),
-    "sum_own_residuals": messages.Transform(np.zeros(2), True, np.arange(4) / 3),
+    "sum_own_residuals": messages.Transform(np.zeros(2), True, np.arange(4) / 3, ""),
+    "sum_own_curvatures": messages.Transform(np.zeros(2), True, np.arange(4) / 3, ""),
     "sum_own_scores": messages.At(np.zeros(2), True),
     "sum_estimates": messages.Penalty(0.0, True),
     "fit_own": messages.Penalty(0.0, True),
@@ -123,7 +124,9 @@ def test_a_masked_and_an_unmasked_answer_are_the_same_number_by_number(step):
         np.testing.assert_array_equal(one[3], other[3])
 
 
-@pytest.mark.parametrize("step", ["sum_risk", "sum_baseline", "sum_products", "sum_own_residuals"])
+@pytest.mark.parametrize(
+    "step", ["sum_risk", "sum_baseline", "sum_products", "sum_own_residuals", "sum_own_curvatures"]
+)
 @pytest.mark.parametrize("n_each", [9, 10])
 def test_sums_by_time_rest_on_the_patients_of_the_smallest_time(step, n_each):
     part = part_on(by_time(n_each), np.arange(1.0, 5.0))
