@@ -37,6 +37,7 @@ from multicentre.boosting.messages import (
 )
 from multicentre.boosting.records import Records
 from multicentre.boosting.trees import MOST_CLASSES, OBJECTIVES, check_margins, single
+from multicentre.core.calls import suggest_masks
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import Acknowledgement, step
 from multicentre.data.missing.filling import FillingPart
@@ -371,7 +372,7 @@ class BoostingSite(FillingPart, CountingPart):
                 f"sums over drawn records must be masked if the policy requires {self.least_behind} patients, because "
                 "two draws may differ by few records; they are not masked",
                 where="begin",
-                hint="Use secure_sum=True, or subsample=1.",
+                hint=suggest_masks("Use subsample=1.", protection="unmasked", n_sites=self.n_peers),
             )
 
     def _outcomes(self) -> NDArray[np.float64]:

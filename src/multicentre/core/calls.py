@@ -18,6 +18,20 @@ from multicentre.errors import ConfigurationError, MessageError, MulticentreErro
 Protection = Literal["unmasked", "masked"]
 
 
+def suggest_masks(alternative: str = "", *, protection: Protection, n_sites: int) -> str:
+    """Return the hint of a refusal: to mask the sums, if they are unmasked sums of several sites, or an alternative.
+
+    Examples
+    --------
+    >>> suggest_masks("Use fewer folds.", protection="unmasked", n_sites=3)
+    'Mask the sums (secure_sum=True). Use fewer folds.'
+    >>> suggest_masks("Use fewer folds.", protection="masked", n_sites=3)
+    'Use fewer folds.'
+    """
+    can_mask = protection == "unmasked" and n_sites > 1
+    return " ".join(filter(None, ["Mask the sums (secure_sum=True)." if can_mask else "", alternative]))
+
+
 @dataclass(frozen=True)
 class Mask:
     """Masks of a summand.

@@ -24,12 +24,12 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.calls import suggest_masks
 from multicentre.core.steps import Pieces
 from multicentre.errors import DisclosureRefused
 
 Rows = NDArray[np.int64]
 CountPatients = Callable[[Rows], int]
-_MASK = "Mask the sums (secure_sum=True)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,13 @@ class UnmaskedAnswers:
     _lock: Lock = field(default_factory=Lock)
 
     def admit(
-        self, rows: Rows, n_records: int, divisions: Sequence[Division], least: int, count_patients: CountPatients
+        self,
+        rows: Rows,
+        n_records: int,
+        divisions: Sequence[Division],
+        least: int,
+        count_patients: CountPatients,
+        n_sites: int = 1,
     ) -> None:
         """Check the records that an unmasked answer is about, and remember them.
 
@@ -87,6 +93,8 @@ class UnmaskedAnswers:
             The policy's minimum number of patients.
         count_patients : callable
             Returns the number of patients whose records are at the given rows.
+        n_sites : int, default 1
+            Sites of the call; the hint of a refusal depends on it.
 
         Raises
         ------
@@ -100,10 +108,11 @@ class UnmaskedAnswers:
         packed = np.packbits(chosen)
         with self._lock:
             new_plans = [division for division in divisions if not self._is_repeated(division)]
-            self._check_sizes(new_plans, least, count_patients)
-            self._check_pieces(new_plans, least)
+            masks = suggest_masks(protection="unmasked", n_sites=n_sites)
+            self._check_sizes(new_plans, least, count_patients, masks)
+            self._check_pieces(new_plans, least, masks)
             if packed.tobytes() not in self._cohorts:
-                self._check_cohorts(chosen, least, count_patients)
+                self._check_cohorts(chosen, least, count_patients, masks)
             self._plans |= {one.pieces.source: one for one in new_plans if one.pieces.source}
             self._cohorts[packed.tobytes()] = packed
 
@@ -117,15 +126,17 @@ class UnmaskedAnswers:
             and np.array_equal(earlier.folds, division.folds)
         )
 
-    def _check_sizes(self, divisions: Sequence[Division], least: int, count_patients: CountPatients) -> None:
+    def _check_sizes(
+        self, divisions: Sequence[Division], least: int, count_patients: CountPatients, masks: str
+    ) -> None:
         if any(division.has_few(least, count_patients) for division in divisions):
             raise DisclosureRefused(
                 f"each fold, and the records in no fold, must be of at least {least} patients for an unmasked answer",
                 where="records",
-                hint=f"{_MASK}, or remove the records in no fold from the site's data.",
+                hint=f"{masks} Remove the records in no fold from the site's data.".strip(),
             )
 
-    def _check_pieces(self, divisions: Sequence[Division], least: int) -> None:
+    def _check_pieces(self, divisions: Sequence[Division], least: int, masks: str) -> None:
         """Refuse a second plan of the same pieces. The decision does not depend on the patients of a single piece."""
         for division in divisions:
             earlier = self._plans.get(division.pieces.source)
@@ -136,10 +147,10 @@ class UnmaskedAnswers:
                     "unmasked answers must be about one plan of folds where plans can differ by few patients; "
                     "got a second plan by the same hash or covariate",
                     where="records",
-                    hint=f"{_MASK}, use the first plan, or make one with another hash (repeat=, study=).",
+                    hint=f"{masks} Use the first plan, or make one with another hash (repeat=, study=).".strip(),
                 )
 
-    def _check_cohorts(self, chosen: NDArray[np.bool_], least: int, count_patients: CountPatients) -> None:
+    def _check_cohorts(self, chosen: NDArray[np.bool_], least: int, count_patients: CountPatients, masks: str) -> None:
         whole = np.ones(len(chosen), dtype=np.bool_)
         cohorts = (np.unpackbits(packed, count=len(chosen)).astype(np.bool_) for packed in self._cohorts.values())
         for other in (whole, *cohorts):
@@ -148,7 +159,7 @@ class UnmaskedAnswers:
                 raise DisclosureRefused(
                     f"two selections of records with unmasked answers must differ by at least {least} patients",
                     where="records",
-                    hint=f"{_MASK}, use the existing plan of folds, or select fewer folds.",
+                    hint=f"{masks} Use the existing plan of folds, or select fewer folds.".strip(),
                 )
 
 

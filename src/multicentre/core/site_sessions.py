@@ -177,7 +177,8 @@ class SiteSessions:
         if releases.tells_of_patients() and not releases.individual:
             gate, n_records = self._factory.gate, len(self._factory.data)
             unmasked = self._earlier_answers.unmasked
-            unmasked.admit(records.rows, n_records, records.divisions, gate.least_behind, gate.patients_among)
+            divisions, n_sites = records.divisions, call.n_peers
+            unmasked.admit(records.rows, n_records, divisions, gate.least_behind, gate.patients_among, n_sites)
 
     def forget(self, session: str, is_forgotten: Callable[[type[SitePart]], bool]) -> None:
         """Forget a session and those of its parts for whose class `is_forgotten` returns True."""

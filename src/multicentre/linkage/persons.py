@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.calls import suggest_masks
 from multicentre.core.consortium import Consortium
 from multicentre.core.messages import Message, Nothing, array, arrays, text, texts
 from multicentre.core.session import Session
@@ -34,6 +35,8 @@ Nonces = dict[str, NDArray[np.uint8]]
 NONCE_BYTES = 16
 
 _HAND_OVER = "One site generates the study's key and gives it to the others; the coordinator never has it."
+
+_SIMULATE = "An unmasked answer discloses who is at this site; a policy with min_patients = 0 is for simulations."
 
 
 @dataclass(frozen=True)
@@ -187,8 +190,7 @@ class KeyedPart(SitePart):
             raise DisclosureRefused(
                 "an answer on persons must be masked; got an unmasked request",
                 where=self.site,
-                hint="An unmasked answer discloses who is at this site. Mask the sums (secure_sum=True); a policy with "
-                "min_patients = 0 is for simulations.",
+                hint=suggest_masks(_SIMULATE, protection="unmasked", n_sites=self.n_peers),
             )
 
 

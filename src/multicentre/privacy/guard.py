@@ -172,7 +172,7 @@ class Guard:
             yield self._small_site
         if policy.secure_sums_only and call.protection != "masked" and releases.tells_of_patients():
             yield Refusal("secure_sums_only", "answers of this site must be masked sums; got an unmasked one")
-        yield find_unpermitted(policy, call.step, call.protection)
+        yield find_unpermitted(policy, call.step, call.protection, call.n_peers)
         yield find_too_few_sites(call, policy.min_sites_in_sum)
         yield find_uncounted_total(call, policy, self.people, self._noised)
 

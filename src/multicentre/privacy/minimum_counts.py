@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from multicentre.core.calls import Call
+from multicentre.core.calls import Call, suggest_masks
 from multicentre.core.messages import Declaration, place
 from multicentre.core.noise_plan import Noise
 from multicentre.core.steps import Release
@@ -40,7 +40,7 @@ from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.budget import Account, total_spent
 from multicentre.privacy.ledger import Entry
 from multicentre.privacy.patient_counts import ONE_RECORD, PatientCounts, People
-from multicentre.privacy.policy import ASK_STEWARD, MASK_SUMS, Policy, Refusal
+from multicentre.privacy.policy import ASK_STEWARD, Policy, Refusal
 
 # With Gaussian noise, the best guess from all these answers whether a patient is among those of the site is right in at
 # most 64 % of cases (Phi(mu / 2) with mu = 0.73). A random guess is right in 50 %.
@@ -287,7 +287,6 @@ def _is_informative(declaration: Declaration, value: Any) -> bool:
 
 def _hint(call: Call, *, has_several: bool) -> str:
     """Return the hint on too few patients behind an answer, for the kind of call."""
-    can_mask = call.step.summed and call.protection == "unmasked" and len(call.peers) > 1
-    mask = f"{MASK_SUMS.removesuffix('.')}, which hides small cells in the total."
-    hints = [(_SEVERAL, has_several), (mask, can_mask), (_MORE_NOISE, call.noise is not None), (_FEW_PATIENTS, True)]
-    return " ".join(hint for hint, applies in hints if applies)
+    masks = suggest_masks(protection=call.protection, n_sites=call.n_peers if call.step.summed else 0)
+    hints = [(_SEVERAL, has_several), (masks, True), (_MORE_NOISE, call.noise is not None), (_FEW_PATIENTS, True)]
+    return " ".join(hint for hint, applies in hints if applies and hint)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from multicentre.core.calls import Protection
+from multicentre.core.calls import Protection, suggest_masks
 from multicentre.core.messages import Declaration, place
 from multicentre.core.steps import Step
 from multicentre.errors import ConfigurationError, MulticentreError, RefusedByPolicy, nearest_name
@@ -20,7 +20,6 @@ LEAST_EPSILON = 1e-6  # a smaller epsilon, or one above its inverse, is a typing
 Relations = Literal["none", "summed", "listed", "dense"]
 RELATIONS: tuple[str, ...] = get_args(Relations)
 ASK_STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
-MASK_SUMS = "Mask the sums (secure_sum=True)."
 _INTEGERS = ("min_patients", "min_patients_in_total", "min_difference", "min_sites_in_sum", "colluding_sites")
 
 
@@ -244,12 +243,13 @@ def needed_permission(step: Step[Any, Any, Any], declaration: Declaration, prote
     return "relations=dense" if _is_unmasked_relation(step, declaration, protection) else declaration.permission
 
 
-def find_unpermitted(policy: Policy, step: Step[Any, Any, Any], protection: Protection) -> Refusal | None:
+def find_unpermitted(policy: Policy, step: Step[Any, Any, Any], protection: Protection, n_sites: int) -> Refusal | None:
     """Return the refusal of a step with a field whose required permission the policy does not have."""
     for name, declaration in step.releases.declarations().items():
         permission = needed_permission(step, declaration, protection)
         if permission and (lacking := policy.lacks(permission)):
-            hint = f"{MASK_SUMS} {ASK_STEWARD}" if _is_unmasked_relation(step, declaration, protection) else ASK_STEWARD
+            n_summed = n_sites if _is_unmasked_relation(step, declaration, protection) else 0
+            hint = suggest_masks(ASK_STEWARD, protection=protection, n_sites=n_summed)
             reason = f"the site's policy must have {lacking} for this field; got a policy without it"
             return Refusal(place(step.releases, name), reason, hint=hint)
     return None

@@ -232,7 +232,7 @@ def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy)
         objections.append(Objection("secure_sums_only", "only masked sums may leave, and pseudonyms are no sum"))
     if masked and policy.min_sites_in_sum > len(study.sites):
         objections.append(Objection("min_sites_in_sum", f"a masked sum needs {policy.min_sites_in_sum} sites"))
-    if (refusal := _lacking_permission(estimator, protection_of(study), policy)) is not None:
+    if (refusal := _lacking_permission(estimator, study, policy)) is not None:
         step_name, refused = refusal
         # Of the permissions, only exact_times concerns steps that are not about single patients.
         objections.append(Objection("exact_times", f"{step_name}, {refused.term}: {refused.reason}"))
@@ -265,7 +265,7 @@ def planned_refusals(
     """
     refusals: dict[str, MulticentreError] = {}
     for site, policy in policies.items():
-        if (refusal := _lacking_permission(estimator, protection_of(study), policy)) is not None:
+        if (refusal := _lacking_permission(estimator, study, policy)) is not None:
             step_name, refused = refusal
             refusals[site] = RefusedByPolicy(
                 refused.reason, where=f"{site}, {step_name}, {refused.term}", hint=refused.hint
@@ -273,9 +273,7 @@ def planned_refusals(
     return refusals
 
 
-def _lacking_permission(
-    estimator: FederatedEstimator, protection: Protection, policy: Policy
-) -> tuple[str, Refusal] | None:
+def _lacking_permission(estimator: FederatedEstimator, study: Study, policy: Policy) -> tuple[str, Refusal] | None:
     """Return the first planned step with a field that the policy does not permit, and the reason; None without one.
 
     Requests about single patients are compared separately, because some of them are alternatives.
@@ -285,7 +283,7 @@ def _lacking_permission(
         return None
     for name, step in steps.items():
         if name in planned and not step.releases.individual:
-            refusal = find_unpermitted(policy, step, protection)
+            refusal = find_unpermitted(policy, step, protection_of(study), len(study.sites))
             if refusal is not None:
                 return name, refusal
     return None

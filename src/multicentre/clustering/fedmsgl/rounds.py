@@ -56,6 +56,7 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
 from multicentre.clustering.fedmsgl.maths.landmarks import draw_landmarks, keep_largest, spread_codes
 from multicentre.clustering.fedmsgl.maths.preparation import count_pairs, divide_by_pairs, mark_present
 from multicentre.clustering.fedmsgl.site import FedMSGLSite, RelationPart
+from multicentre.core.calls import suggest_masks
 from multicentre.core.messages import Message, Nothing, array, count, number, texts
 from multicentre.core.rounds import Rounds
 from multicentre.core.session import Session
@@ -140,7 +141,7 @@ def request_lists(session: Session, step: Step[FedMSGLSite, A, R], request: A) -
     try:
         return session.ask(step, request)
     except RefusedByPolicy as refused:
-        hint = refused.hint if "secure_sum" in refused.hint else f"Mask the sums (secure_sum=True). {refused.hint}"
+        hint = suggest_masks(refused.hint, protection=session.protection, n_sites=len(session.sites))
         raise RefusedByPolicy(refused.what, where=refused.where, hint=hint) from None
 
 

@@ -277,7 +277,7 @@ class FedMvPPCA(MvPPCAModel):
         released = session.once("released", private.Released, lambda: self._release(session, q))
         clipping = self._clipping(released.schema.n_features)
         rows = private.PrivateRows(released, *private.read_reference(self.reference or {}, released.schema), clipping)
-        self.noise_angle_ = private.warn_of_noise(rows.moments, q, session.protection)
+        self.noise_angle_ = private.warn_of_noise(rows.moments, q, session)
         agreement = rows.agreement()
         self._take_units(agreement)
         patterns = rows.patterns(self._centre, self._spread)

@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 
-from multicentre.core.calls import Protection
+from multicentre.core.calls import suggest_masks
 from multicentre.core.messages import Message, array, count, number, texts
 from multicentre.core.noise_plan import Noise, Plan, Planned
 from multicentre.core.session import Session
@@ -163,7 +163,7 @@ class PrivateRows:
         return [whole]
 
 
-def warn_of_noise(moments: NoisedMoments, n_components: int, protection: Protection) -> float:
+def warn_of_noise(moments: NoisedMoments, n_components: int, session: Session) -> float:
     """Return the expected angle of the weakest latent dimension in degrees; warn where it is large."""
     angle = moments.expected_angle(n_components)
     if moments.is_crowded:
@@ -174,13 +174,13 @@ def warn_of_noise(moments: NoisedMoments, n_components: int, protection: Protect
             stacklevel=5,
         )
     if angle > LARGEST_ANGLE:
-        mask = "secure_sum=True (one noise for all sites), " if protection == "unmasked" else ""
+        masks = suggest_masks(protection=session.protection, n_sites=len(session.sites))
         effect = f"turns the weakest of {n_components} latent dimensions by about {angle:.0f} degrees"
         if angle >= 90:
             effect = f"hides the weakest of {n_components} latent dimensions"
         warnings.warn(
             f"the noise of differential privacy {effect}. Use fewer dimensions or columns, more patients, "
-            f"{mask}a larger epsilon, or a reference nearer to these patients.",
+            f"a larger epsilon, or a reference nearer to these patients. {masks}".strip(),
             NoiseWarning,
             stacklevel=5,
         )

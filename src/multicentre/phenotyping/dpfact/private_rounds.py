@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.calls import Protection
+from multicentre.core.calls import suggest_masks
 from multicentre.core.messages import Nothing
 from multicentre.core.noise_plan import Noise, Plan, Planned, Unit
 from multicentre.core.rounds import Rounds
@@ -193,11 +193,11 @@ def fit(session: Session, terms: PrivateTerms) -> PrivateFit:
     signal = math.inf
     if terms.site_size is not None:
         signal = _expected_signal(session, terms)
-        warn_of_noise(signal, "expected", session.protection)
+        warn_of_noise(signal, "expected", session)
     vocabulary = session.once("codes", Vocabulary, lambda: _agree(session, terms))
     if terms.from_cooccurrence:
         start, signal = _start(session, terms, vocabulary)
-        warn_of_noise(signal, "measured", session.protection)
+        warn_of_noise(signal, "measured", session)
     else:
         drawn = draw_factors(vocabulary.sizes, terms.rank, terms.seed)
         start = messages.PrivateState(drawn, np.ones(terms.rank))
@@ -213,11 +213,11 @@ def fit(session: Session, terms: PrivateTerms) -> PrivateFit:
         rounds.record(change=relative_change(rounds.state.factors, before.factors))
         if number == 1 and not terms.from_cooccurrence and terms.mechanism == "dp-als":
             signal = _signal_of_weights(session, terms, weights)
-            warn_of_noise(signal, "measured", session.protection)
+            warn_of_noise(signal, "measured", session)
     return PrivateFit(vocabulary, rounds, signal)
 
 
-def warn_of_noise(signal: float, source: Literal["expected", "measured"], protection: Protection) -> None:
+def warn_of_noise(signal: float, source: Literal["expected", "measured"], session: Session) -> None:
     """Warn if the noise is large for the number of patients.
 
     The signal is ``I / (R z)``: patients for each phenotype, over the standard deviation of the noise in a sum of which
@@ -226,7 +226,7 @@ def warn_of_noise(signal: float, source: Literal["expected", "measured"], protec
     """
     if not signal < CLEAR_SIGNAL:
         return
-    mask = "secure_sum=True (one noise for all sites), " if protection == "unmasked" else ""
+    masks = suggest_masks(protection=session.protection, n_sites=len(session.sites))
     verdict = (
         "are likely to be lost"
         if signal >= USABLE_SIGNAL
@@ -235,7 +235,7 @@ def warn_of_noise(signal: float, source: Literal["expected", "measured"], protec
     warnings.warn(
         f"the noise of differential privacy is large, and rare phenotypes {verdict} (signal {max(signal, 0):.0f} "
         f"{source}; {CLEAR_SIGNAL:.0f} or more is clear). Use more patients, fewer phenotypes, broader codes, "
-        f"{mask}or a larger epsilon.",
+        f"or a larger epsilon. {masks}".strip(),
         NoiseWarning,
         stacklevel=6,
     )

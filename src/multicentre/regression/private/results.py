@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.calls import suggest_masks
 from multicentre.core.messages import Nothing
 from multicentre.core.noise_plan import Plan
 from multicentre.core.session import Session
@@ -130,7 +131,7 @@ class HasPrivacy(RegressionResults):
         self.history_ = [{"round": float(number)} for number in range(1, n_rounds + 1)]
         self._set_private(fit, box, described)
         self._infer_privately()
-        self._warn_of_noise(fit)
+        self._warn_of_noise(fit, session)
 
     def _set_private(self, fit: PrivateFit, box: messages.Box, described: Described) -> None:
         centre, spread = 0.5 * (box.lower + box.upper), 0.5 * (box.upper - box.lower)
@@ -177,12 +178,13 @@ class HasPrivacy(RegressionResults):
             block = self.covariance_[1:, 1:]
             self.tests_ = {"wald": chi_square_test(float(values[1:] @ np.linalg.solve(block, values[1:])), d)}
 
-    def _warn_of_noise(self, fit: PrivateFit) -> None:
+    def _warn_of_noise(self, fit: PrivateFit, session: Session) -> None:
         if not fit.is_usable:
+            masks = suggest_masks(protection=session.protection, n_sites=len(session.sites))
             warnings.warn(
                 "the noise of differential privacy hides a direction of the covariates: coefficients mean nothing, and "
-                "there are no standard errors. Use more patients, fewer covariates, narrower bounds, "
-                "secure_sum=True (one noise for all sites) or a larger epsilon.",
+                "there are no standard errors. Use more patients, fewer covariates, narrower bounds "
+                f"or a larger epsilon. {masks}".strip(),
                 NoiseWarning,
                 stacklevel=5,
             )

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.calls import suggest_masks
 from multicentre.core.messages import Message, Nothing
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement, step
@@ -37,6 +38,8 @@ MOST_SITES = 10_000
 # About one record in 32 then shares a bucket with a record of another person.
 BUCKETS_PER_RECORD = 32
 
+_WHO_IS_HERE = "An unmasked answer discloses who is at this site."
+
 # One number of 8 bytes per bucket: 32 MiB. From 131,072 records on, there are fewer than 32 buckets per record.
 MOST_BUCKETS = 2**22
 
@@ -65,7 +68,7 @@ class SiteFolds(FoldPart):
             raise DisclosureRefused(
                 "an answer on persons must be masked; got an unmasked request",
                 where=self.site,
-                hint="An unmasked answer discloses who is at this site. Mask the sums (secure_sum=True).",
+                hint=suggest_masks(_WHO_IS_HERE, protection="unmasked", n_sites=self.n_peers),
             )
         if not 1 <= request.n_buckets <= MOST_BUCKETS:
             raise ConfigurationError(

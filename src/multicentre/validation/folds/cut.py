@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.calls import suggest_masks
 from multicentre.core.messages import Message, array, flag
 from multicentre.core.steps import Acknowledgement, Release, step
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
@@ -114,6 +115,9 @@ class PartCounts(Release):
     records: Integers = array("records, by part", ("b",), dtype="i8", unit="records", bound=MOST_RECORDS, counts=True)
 
 
+_BY_HASH = 'Split by a hash (scheme="hash", HashGroupKFold).'
+
+
 class CutFolds(HashedFolds, CountingPart):
     """Site part of folds by a covariate."""
 
@@ -138,7 +142,7 @@ class CutFolds(HashedFolds, CountingPart):
                 f"the patients who lack the covariate must be none or at least {self.least_behind}, because leaving "
                 "out few would disclose them; got fewer",
                 where=f"{self.site}, {request.person_key}",
-                hint=MISSING_HINT,
+                hint=suggest_masks(MISSING_HINT, protection="unmasked", n_sites=self.n_peers),
             )
         return Survey(float(len(values)), float(missing.sum()), 0.0, patients=len(values))
 
@@ -275,7 +279,7 @@ class CutFolds(HashedFolds, CountingPart):
             raise DisclosureRefused(
                 f"every value must have at least {self.least_behind} patients if sums are unmasked; a value has fewer",
                 where=self.site,
-                hint='Mask the sums (secure_sum=True), or split by a hash (scheme="hash", HashGroupKFold).',
+                hint=suggest_masks(_BY_HASH, protection="unmasked", n_sites=self.n_peers),
             )
 
     def _rarest(self, values: Floats) -> int:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.calls import suggest_masks
 from multicentre.core.messages import Message
 from multicentre.core.steps import Acknowledgement, step
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
@@ -46,8 +47,8 @@ MANY_TIMES = 10
 # Patients per bucket if all sites have the same size: the default minimum of a policy.
 PATIENTS_BEHIND = 10
 MISSING_HINT = (
-    "Mask the sums (secure_sum=True), leave these records out at the site beforehand, or set id_column to name the "
-    "patient of each record: records without a name may all belong to one patient."
+    "Leave these records out at the site beforehand, or set id_column to name the patient of each record: records "
+    "without a name may all belong to one patient."
 )
 NO_KEY = "the site must have the study's key of pseudonyms; it has none"
 KEY_HINT = "One site generates the study's key and gives it to the others."
@@ -75,7 +76,7 @@ class HashedFolds(FoldPart):
                 f"the patients without an identifier must be none or at least {self.least_behind}, because leaving out "
                 "few would disclose them; got fewer",
                 where=f"{self.site}, {request.person_key}",
-                hint=MISSING_HINT,
+                hint=suggest_masks(MISSING_HINT, protection="unmasked", n_sites=self.n_peers),
             )
         n_records = float(len(pseudonyms))
         return Survey(

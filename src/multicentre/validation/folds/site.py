@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.core.calls import Protection, suggest_masks
 from multicentre.core.messages import Length, Lengths, Message, Nothing, array, count, flag, number, text, texts
 from multicentre.core.steps import Pieces, Release, step
 from multicentre.core.wire import encode
@@ -344,12 +345,15 @@ class FoldPart(AuditedPart):
         sizes = count_patients(settled.fold, settled.n_splits, self.persons)
         n_excluded = self.n_patients(settled.fold < 0)
         smallest = min([int(size) for size in (*sizes, n_excluded, settled.movable) if size], default=0)
+        protection: Protection = "masked" if self.masked else "unmasked"
         if smallest < self.least_behind:
             raise DisclosureRefused(
                 f"every fold, and the records without a fold, must have at least {self.least_behind} patients of this "
                 "site, or none; got fewer",
                 where=self.site,
-                hint="Use fewer folds, mask the sums (secure_sum=True), or leave the site out.",
+                hint=suggest_masks(
+                    "Use fewer folds, or leave the site out.", protection=protection, n_sites=self.n_peers
+                ),
             )
 
 

@@ -33,7 +33,7 @@ from multicentre.core.messages import (
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement, R, Release, SitePart, Step, step
 from multicentre.core.wire import decode, encode
-from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, QuorumLost
+from multicentre.errors import ConfigurationError, MessageError, QuorumLost
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -360,24 +360,14 @@ def send_model(opened: Session, part: type[JudgingPart], judged: Judged) -> tupl
 
 
 def total(opened: Session, step: Step[Any, Any, R], request: Message) -> R:
-    """Return the sum of a step over sites, requested once. The error of an unmasked refusal has a hint.
+    """Return the sum of a step over sites, requested once.
 
     Raises
     ------
     DisclosureRefused
         The sum is based on too few patients of a site.
     """
-
-    def summed() -> R:
-        try:
-            return opened.sum(step, request)
-        except DisclosureRefused as error:
-            if opened.protection == "masked":
-                raise
-            hint = "Create the session with secure_sum=True, or use fewer folds or other scores."
-            raise DisclosureRefused(error.what, where=error.where, hint=hint) from None
-
-    return opened.once(step.name, step.releases, summed)
+    return opened.once(step.name, step.releases, lambda: opened.sum(step, request))
 
 
 def request_site_scores(opened: Session, part: type[JudgingPart], names: Sequence[str]) -> SiteScores:
