@@ -23,12 +23,16 @@ from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from multicentre.core.calls import suggest_masks
 from multicentre.core.steps import Pieces
 from multicentre.errors import DisclosureRefused
 
 Rows = NDArray[np.int64]
+Columns = NDArray[np.float64]
+# Bounds the memory of a site: a search over many values of parameters scores some hundred models.
+MAX_MODELS = 1000
 CountPatients = Callable[[Rows], int]
 
 
@@ -164,6 +168,58 @@ class UnmaskedAnswers:
 
 
 @dataclass(eq=False)
+class EarlierPredictions:
+    """Predictions of the models that unmasked answers rest on, for all runs over the same data.
+
+    Two models that differ for one patient would disclose this patient's outcome in the difference of two answers, also
+    where one is shifted or scaled. Lasts as long as the site's process.
+    """
+
+    _by_records: dict[str, list[Columns]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def fewest_apart(self, records: str, predicted: Columns, count: Callable[[Columns], int]) -> int:
+        """Return the fewest patients that tell a model from an earlier one, 0 for none, and remember the model.
+
+        Parameters
+        ----------
+        records : str
+            Digest of the records and of the kind of predictions.
+        predicted : array of shape (n, r)
+        count : callable
+            Returns the number of records whose distances, shape (n,), differ from the rest; 0 for none.
+
+        Raises
+        ------
+        DisclosureRefused
+            More than 1000 models were scored unmasked on the same records.
+        """
+        with self._lock:
+            models = self._by_records.setdefault(records, [])
+            earlier = [each for each in models if each.shape == predicted.shape]
+            if any(np.array_equal(each, predicted) for each in earlier):
+                return 0
+            if len(models) >= MAX_MODELS:
+                raise DisclosureRefused(
+                    f"at most {MAX_MODELS} models may be scored unmasked on the same records; got another one",
+                    where="model",
+                    hint="Score the models on masked sums of several sites.",
+                )
+            models.append(predicted)
+        distances = (_distance(*pair) for each in earlier for pair in zip(predicted.T, each.T, strict=True))
+        numbers = [count(column) for both in distances for column in both]
+        return min((number for number in numbers if number), default=0)
+
+
+def _distance(column: Columns, earlier: Columns) -> tuple[Columns, Columns]:
+    """Return the residuals of the line of new by earlier predictions, and the differences of their ranks."""
+    centred = earlier - earlier.mean()
+    variance = float(centred @ centred)
+    slope = float(centred @ column) / variance if variance > 0 else 0.0
+    return column - column.mean() - slope * centred, rankdata(column) - rankdata(earlier)
+
+
+@dataclass(eq=False)
 class EarlierAnswers:
     """Records that earlier answers rest on, for all runs over the same data.
 
@@ -177,11 +233,14 @@ class EarlierAnswers:
         Whether there were answers about all records together.
     unmasked : UnmaskedAnswers
         Plans of folds that were answered for unmasked.
+    predictions : EarlierPredictions
+        Predictions of the models that were scored unmasked.
     """
 
     aligned: list[Rows] = field(default_factory=list)
     includes_all: bool = False
     unmasked: UnmaskedAnswers = field(default_factory=UnmaskedAnswers)
+    predictions: EarlierPredictions = field(default_factory=EarlierPredictions)
 
     def admit(self, rows: Rows | None, data: Sized, least: int, count_patients: CountPatients, site: str) -> None:
         """Check the records that a session is to work on, and remember them.

@@ -150,6 +150,7 @@ class SiteSessions:
                 self._admit(records)
             part = self.parts[key] = self._factory.create(kind, records.rows)
             part.within, part.common = records.description, records.common
+            part.earlier_predictions = self._earlier_answers.predictions
         return self.parts[key]
 
     def rows_of(self, call: Call) -> Rows | None:

@@ -318,6 +318,9 @@ class SitePart:
         False if calls are not entered in the transcript of their session, because the sites sign their terms.
     key : object
         Key of the study's pseudonyms, of a part that ``sees_identifiers``; None if the site has none.
+    earlier_predictions : object
+        Predictions of the models that were scored unmasked before; None outside a site. See
+        :class:`~multicentre.core.differencing.EarlierPredictions`.
     used : array of int64, optional
         Rows of the records that the part works on, if it leaves out some of its records; None for all.
     persons : array of int64, shape (n,), optional
@@ -358,6 +361,7 @@ class SitePart:
     key: Any = None
     persons: NDArray[np.int64] | None = None
     common: Common | None = None
+    earlier_predictions: Any = None
     used: NDArray[np.int64] | None = None
 
     def __init__(self, site: str, data: Any) -> None:

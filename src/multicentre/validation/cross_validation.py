@@ -20,6 +20,7 @@ from multicentre.core.session import Session
 from multicentre.errors import (
     ConfigurationError,
     DataError,
+    DisclosureRefused,
     LeftOutWarning,
     MulticentreError,
     NotConverged,
@@ -249,7 +250,7 @@ class _Terms:
             model = self._fit(train)
             absent = _absent_from(model)
             fitted = side_by_side.clock()
-            test = self.judge(model, plan.test(fold), by_site=self.by_site)
+            test = self._judged(model, plan.test(fold))
             scored = side_by_side.clock()
             train_scores = self.judge(model, train, by_site=False) if self.train_too else Scores({}, np.nan)
         except SchemaMismatch:
@@ -260,6 +261,15 @@ class _Terms:
             warnings.warn(f"fold {fold} has no score: {error}", FitFailedWarning, stacklevel=4)
             return _Fold(n_test, failure=error)
         return _Fold(n_test, model, test, train_scores, fitted - began, scored - fitted, absent)
+
+    def _judged(self, model: FederatedEstimator, test: Consortium) -> Scores:
+        """Return the scores of a fold; those of a held-out site that refuses are missing, with its reason."""
+        try:
+            return self.judge(model, test, by_site=self.by_site)
+        except DisclosureRefused as refused:
+            if len(test.sites) > 1:
+                raise
+            return Scores({}, np.nan, left_out={test.sites[0]: refused.what})
 
     def _fit(self, train: Consortium) -> FederatedEstimator:
         model = unfitted(self.estimator)
@@ -481,8 +491,16 @@ def _splitter(cv: object) -> FoldSplitter | FoldPlan:
     )
 
 
+def is_external(strategy: FoldPlan | FoldSplitter) -> bool:
+    """Return whether every fold is a site, so that a model is tested at a site that it was not fitted to.
+
+    A person with records at several sites may then be in both parts. This is stated in the result.
+    """
+    return "held_out" in strategy.facts if isinstance(strategy, FoldPlan) else not strategy.mixes_sites
+
+
 def _check_safe(strategies: Sequence[FoldPlan | FoldSplitter], allow_leakage: bool) -> None:
-    unsafe = [one for one in strategies if not one.duplicate_safe]
+    unsafe = [one for one in strategies if not one.duplicate_safe and not is_external(one)]
     if unsafe and not allow_leakage:
         name = unsafe[0].strategy if isinstance(unsafe[0], FoldPlan) else type(unsafe[0]).__name__
         raise ConfigurationError(

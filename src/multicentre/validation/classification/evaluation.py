@@ -80,12 +80,16 @@ def evaluate_classifier(
     DataError
         All records are of one class.
     DisclosureRefused
-        Sums are unmasked, or a policy requires more patients behind each total.
+        Sums of several sites are unmasked, a policy requires more patients behind each total, or a single site has
+        fewer than its minimum of patients of a class, or too few whose predictions differ from the rest.
 
     Notes
     -----
     The area under the curve is that of about 1000 bins of the log odds; ``bound_roc_auc`` is its largest error. The
     average precision has bins as thresholds. All other figures are those of the pooled records.
+
+    A single site computes its scores itself, exactly. Its curves come from bins that are merged until each holds the
+    policy's minimum of patients of both classes, and the borders of these bins are the thresholds.
 
     References
     ----------
@@ -138,6 +142,7 @@ def evaluate_classifier(
     collected, site_scores, gaps, absent = judge(federation, part, message, type(message).__name__, work)
     scores_by_site, withheld = protect_last_site(site_scores.scores)
     area_under_curve(collected.counts[0])  # raises if all records are of one class
+    threshold, points = nearest_thresholds(collected, threshold, points)
     return ClassifierEvaluation(
         classes,
         float(threshold),
@@ -176,6 +181,16 @@ def protect_last_site(
         for site, values in scores.items()
     }
     return visible, withheld
+
+
+def nearest_thresholds(collected: Collected, threshold: float, thresholds: Floats) -> tuple[float, Floats]:
+    """Return the threshold and thresholds of the result: of a single site those of its merged bins."""
+    if not collected.alone:
+        return threshold, thresholds
+    edges = collected.edges
+    borders = 1 / (1 + np.exp(-edges))
+    nearest = int(np.abs(edges - np.log(threshold / (1 - threshold))).argmin()) if len(edges) else 0
+    return (float(borders[nearest]) if len(edges) else threshold), borders
 
 
 def checked_thresholds(thresholds: ArrayLike | None) -> Floats:

@@ -14,6 +14,7 @@ from multicentre.estimator.figures import Band, Curves, Figure, Forest, Lines, T
 from multicentre.validation.classification.rounds import Collected
 from multicentre.validation.scoring.classes import curves
 from multicentre.validation.scoring.classes.maths import average_precision, log_odds
+from multicentre.validation.scoring.classes.site import ERROR
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +64,8 @@ class ClassifierEvaluation:
     n_events : int
         Records of the second class.
     prevalence : float
+    roc_auc_ : float
+        Area under the ROC curve.
     bound_roc_auc : float
         Largest error of the area under the ROC curve by counting in bins.
     subgroup_names, withheld : tuple of str
@@ -98,9 +101,14 @@ class ClassifierEvaluation:
         return self.n_events / self.n_records
 
     @property
+    def roc_auc_(self) -> float:
+        """Area under the ROC curve of all records."""
+        return self._scores(0)["roc_auc"][0]
+
+    @property
     def bound_roc_auc(self) -> float:
         """Largest error of the area under the ROC curve by counting in bins."""
-        return curves.area_and_error(self.collected.counts[0])[2]
+        return 0.0 if self.collected.alone else curves.area_and_error(self.collected.counts[0])[2]
 
     @property
     def subgroup_names(self) -> tuple[str, ...]:
@@ -286,7 +294,15 @@ class ClassifierEvaluation:
         for name, fit, place in (("calibration_intercept", 0, 0), ("calibration_slope", 1, 1)):
             value, error = (float(values[fit, group, place]) for values in (sums.lines, sums.line_errors))
             scores[name] = [value, error, value - half * error, value + half * error]
-        return scores
+        return {name: self._of_site(name, values) for name, values in scores.items()}
+
+    def _of_site(self, name: str, values: list[float]) -> list[float]:
+        """Return the score that a single site computed from its records, instead of that of merged bins."""
+        alone, level = self.collected.alone, self.confidence_level
+        if name not in alone or name not in ("roc_auc", "average_precision"):
+            return values
+        value, error = alone[name], alone.get(f"{name}{ERROR}", np.nan)
+        return [value, error, *curves.logit_interval(value, error, level)]
 
     def _edge(self, threshold: float) -> int:
         edges = self.collected.edges
@@ -308,6 +324,12 @@ class ClassifierEvaluation:
 
     def _notes(self) -> str:
         notes = []
+        if self.collected.alone:
+            notes.append(
+                f"One site: scores are those of its records, curves those of {len(self.collected.edges) + 1} bins that "
+                "were merged until each held the site's minimum of patients of both classes. Thresholds are the "
+                "borders of these bins, rounded to 1/32 of the log odds."
+            )
         if self.n_incomplete:
             notes.append(f"{self.n_incomplete:,} records with missing entries are left out, as in the fit.")
         if self.withheld:

@@ -12,32 +12,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
-from multicentre.errors import SchemaMismatch
+from multicentre.errors import ConfigurationError, SchemaMismatch
 from multicentre.validation.scoring.classes import curves
 from multicentre.validation.scoring.classes.maths import even_edges, log_odds, wide_edges
 from multicentre.validation.scoring.classes.profiles import (
-    MOST_LINES,
+    INTERCEPT,
+    SHIFT,
+    SLOPE,
     ClassEvaluationPart,
     LinesRequest,
     ProfileRequest,
+    SiteProfile,
     SubgroupNames,
     Subgroups,
 )
-from multicentre.validation.scoring.judging import FIXED, total, unfixed
+from multicentre.validation.scoring.classes.site import ERROR
+from multicentre.validation.scoring.judging import FIXED, ScoreNames, is_alone, total, unfixed
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-# Largest change of an intercept or slope at the end of the rounds; sums are multiples of 2^-24.
-TOL = 1e-7
-# A slope beyond this does not converge: predictions separate the outcomes, or are nearly the same for all records.
-LARGEST_LINE = 1000.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Collected:
     squares, fourths : arrays of shape (s,)
     lines, line_errors : arrays of shape (2, s, 2)
         Intercept and slope, and their standard errors; the first fit has a slope of 1.
+    alone : dict of str to float
+        Scores of a single site, computed there, with standard errors; empty for sums over sites.
     """
 
     visible: tuple[str, ...]
@@ -68,6 +70,7 @@ class Collected:
     fourths: Floats
     lines: Floats
     line_errors: Floats
+    alone: Mapping[str, float] = field(default_factory=dict)
 
 
 def collect(
@@ -94,6 +97,8 @@ def collect(
     fewest_in_bin : float, default 0
         Records of all sites in every bin; thresholds then move to the next border of the coarse bins, or are left out.
     """
+    if is_alone(opened):
+        return _collect_alone(opened, part, subgroups)
     names: tuple[str, ...] = ()
     visible = np.zeros(0, dtype=np.int64)
     if subgroups.column:
@@ -120,6 +125,29 @@ def collect(
     )
 
 
+def _collect_alone(opened: Session, part: type[ClassEvaluationPart], subgroups: Subgroups) -> Collected:
+    """Request the evaluation of a single site, whose sums cannot be masked."""
+    (site,) = opened.sites
+    if subgroups.column:
+        raise ConfigurationError(
+            f"subgroups must be those of several sites with masked sums; got one site, {site}",
+            where="subgroups",
+            hint="Leave subgroups out, or select the records of a subgroup beforehand.",
+        )
+    request = ScoreNames((*part.described_by, "average_precision", INTERCEPT, f"{INTERCEPT}{ERROR}"))
+    profile = opened.once("alone", SiteProfile, lambda: opened.ask(part.evaluate_alone, request)[site])
+    scores = dict(zip(request.names, profile.scores.tolist(), strict=True))
+    n, brier = float(profile.counts.sum()), -scores["neg_brier_score"]
+    fourth = scores[f"neg_brier_score{ERROR}"] ** 2 * max(n - 1, 1) + brier**2
+    lines, errors = (
+        np.array([[[scores[SHIFT + end], 1.0 - bool(end)]], [[scores[INTERCEPT + end], scores[SLOPE + end]]]])
+        for end in ("", ERROR)
+    )
+    counts, predicted = profile.counts[None].astype(np.float64), profile.predicted[None] / FIXED
+    squares = np.array([brier * n]), np.array([fourth * n])
+    return Collected((), (), profile.borders, counts, predicted, *squares, lines, errors, scores)
+
+
 def _agreed(answers: Mapping[str, SubgroupNames]) -> SubgroupNames:
     """Return the names of the subgroups, which must be the same at all sites."""
     first, *others = answers.items()
@@ -138,8 +166,10 @@ def _fit_lines(
 ) -> tuple[Floats, Floats]:
     """Fit intercepts at a slope of 1 (first), and intercepts and slopes, by Newton's method with halved steps."""
     n_groups = len(visible) + 1
-    fits = [Line(*start, rounding=n_records / FIXED) for start in ((0.0, 1.0), (0.0, 0.0)) for _ in range(n_groups)]
-    for _ in range(MOST_LINES):
+    fits = [
+        curves.Line(*start, rounding=n_records / FIXED) for start in ((0.0, 1.0), (0.0, 0.0)) for _ in range(n_groups)
+    ]
+    for _ in range(curves.MOST_LINES):
         tried = np.array([fit.tried for fit in fits]).reshape(2, n_groups, 2)
         sums = opened.sum(part.sum_lines, LinesRequest(subgroups.column, subgroups.cuts, visible, tried))
         for place, fit in enumerate(fits):
@@ -153,53 +183,3 @@ def _fit_lines(
             break
     lines = np.array([fit.result for fit in fits]).reshape(2, n_groups, 2)
     return lines, np.array([fit.errors for fit in fits]).reshape(2, n_groups, 2)
-
-
-class Line:
-    """State of a fit of intercept and slope.
-
-    Parameters
-    ----------
-    intercept, slope : float
-        Start.
-    rounding : float
-        Rise of the deviance that may be rounding, because its terms are multiples of 2^-24.
-
-    Attributes
-    ----------
-    tried : array of shape (2,)
-        Intercept and slope of the next request.
-    errors : array of shape (2,)
-        Standard errors; NaN unless the fit converged.
-    has_ended : bool
-    """
-
-    def __init__(self, intercept: float, slope: float, *, rounding: float) -> None:
-        self.tried = np.array([intercept, slope])
-        self.errors = np.full(2, np.nan)
-        self._rounding = rounding
-        self.has_ended = False
-        self._best, self._step, self._deviance, self._converged = self.tried, np.zeros(2), np.inf, False
-
-    @property
-    def result(self) -> Floats:
-        """Intercept and slope; NaN unless the fit converged."""
-        return self.tried if self._converged else np.full(2, np.nan)
-
-    def take(self, deviance: float, sums: curves.LineSums, *, intercept_only: bool) -> None:
-        """Take the next step from the tried values, or half of the last one if the deviance rose."""
-        if self.has_ended:
-            return
-        if not deviance <= self._deviance + self._rounding:
-            self._step = self._step / 2.0
-            self.tried = self._best + self._step
-            return
-        self._best, self._deviance = self.tried, deviance
-        self._step, errors = curves.step_line(sums, intercept_only=intercept_only)
-        reached = self._best + self._step
-        if not (np.abs(reached) <= LARGEST_LINE).all():
-            self.has_ended = True
-            return
-        self.tried = reached
-        if np.abs(self._step).max() <= TOL:
-            self.has_ended, self._converged, self.errors = True, True, errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -154,7 +155,7 @@ class ClassifierValidation(ModelValidation):
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may use."""
-        steps = {"judge", "count_complete", "locate_scores", "count_profile", "sum_lines"}
+        steps = {"judge", "count_complete", "locate_scores", "count_profile", "sum_lines", "evaluate_alone"}
         steps |= {"name_subgroups", "count_subgroups"} if self.subgroups else set()
         return frozenset(steps | ({"score_own"} if self.by_site else set()))
 
@@ -296,13 +297,15 @@ class ClassifierValidation(ModelValidation):
             "withheld": list(collected.withheld),
             "by_site": [[site, list(scores), as_texts(scores.values())] for site, scores in evaluation.sites.items()],
             "withheld_scores": list(evaluation.withheld_scores),
+            "alone": [list(collected.alone), as_texts(collected.alone.values())],
         }
         return arrays, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         fields = {name: arrays[f"evaluation_.{name}"] for name in _ARRAYS}
-        collected = Collected(tuple(facts["visible"]), tuple(facts["withheld"]), **fields)
+        alone = dict(zip(facts["alone"][0], map(float, facts["alone"][1]), strict=True))
+        collected = replace(Collected(tuple(facts["visible"]), tuple(facts["withheld"]), **fields), alone=alone)
         by_site = {site: dict(zip(names, map(float, values), strict=True)) for site, names, values in facts["by_site"]}
         classes = self.given_model.classes
         self.evaluation_ = self._evaluation(classes, collected, by_site, tuple(facts["withheld_scores"]))

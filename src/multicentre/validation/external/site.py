@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import count
 from multicentre.core.steps import Release, step
-from multicentre.validation.scoring.judging import LARGEST_FIXED, JudgingPart, differing
+from multicentre.validation.scoring.judging import LARGEST_FIXED, JudgingPart
 from multicentre.validation.scoring.numbers import About
 from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart
 
@@ -36,10 +36,7 @@ class Line(Release):
 class _GivenModel(JudgingPart):
     """Counts patients with other predictions under a mask too."""
 
-    def fewest_differing(self, *predictions: Floats) -> int:
-        """Return the smallest number of patients whose predictions differ from the rest; all if none differs."""
-        numbers = [differing(column) for column in predictions]
-        return min((number for number in numbers if number), default=self.n_records)
+    counts_under_masks: ClassVar[bool] = True
 
 
 class GivenClassPart(_GivenModel, TableClassPart):

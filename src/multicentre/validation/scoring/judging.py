@@ -33,9 +33,10 @@ from multicentre.core.messages import (
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement, R, Release, SitePart, Step, step
 from multicentre.core.wire import decode, encode
-from multicentre.errors import ConfigurationError, MessageError, QuorumLost
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, QuorumLost
 
 T = TypeVar("T")
+ALONE_HINT = "Evaluate more records of this site, or this site together with others, under masked sums."
 Floats = NDArray[np.float64]
 # Terms are summed as integer multiples of 2^-24, so that sums do not depend on the order of records.
 FIXED = 2.0**24
@@ -104,7 +105,12 @@ class JudgingPart(SitePart):
     lengths: ClassVar[Lengths] = {"s": "scores"}
     state: Memory | None = None
     data: Any
+    # Also under masks, count the patients whose predictions differ from the rest.
+    counts_under_masks: ClassVar[bool] = False
+    # Names of the scores that describe a held-out site, each with its standard error where it has one.
+    described_by: ClassVar[tuple[str, ...]] = ()
     _predicted: Floats | None = None
+    _apart: int | None = None
 
     @step(releases=Acknowledgement, when="once")
     def judge(self, request: Judged) -> Acknowledgement:
@@ -228,10 +234,23 @@ class JudgingPart(SitePart):
     def fewest_differing(self, *predictions: Floats) -> int:
         """Return the smallest number of patients whose predictions differ from the rest; all if sums are masked.
 
-        If a model predicts the same for all patients except a few, every sum depends only on those few.
+        If a model predicts the same for all patients except a few, every sum depends only on those few. The difference
+        of two answers does, if two models predict the same except for a few; unmasked, the predictions are therefore
+        also compared with those of earlier models.
         """
-        numbers = [] if self.masked else [differing(column) for column in predictions]
+        if self.masked and not self.counts_under_masks:
+            return self.n_records
+        numbers = [differing(column) for column in predictions]
+        if not self.masked and self.least_behind > 1 and self.earlier_predictions is not None:
+            numbers.append(self._n_apart(np.column_stack(predictions)))
         return min((number for number in numbers if number), default=self.n_records)
+
+    def _n_apart(self, predictions: Floats) -> int:
+        """Return the fewest patients whose predictions tell this model from an earlier one; 0 for none."""
+        if self._apart is None:
+            records = f"{self.method} {getattr(self, 'records', self.data).digest()}"
+            self._apart = int(self.earlier_predictions.fewest_apart(records, predictions, differing))
+        return self._apart
 
     def site_mean(self, terms: Floats) -> tuple[float, int]:
         """Return the mean of terms of the site's records and the number of patients of `summed`."""
@@ -368,6 +387,32 @@ def total(opened: Session, step: Step[Any, Any, R], request: Message) -> R:
         The sum is based on too few patients of a site.
     """
     return opened.once(step.name, step.releases, lambda: opened.sum(step, request))
+
+
+def is_alone(opened: Session) -> bool:
+    """Return whether a single site answers, unmasked: its scores are then those of all records."""
+    return opened.protection == "unmasked" and len(opened.sites) == 1
+
+
+def score_alone(opened: Session, part: type[JudgingPart], names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return the scores of the only site, by site and name, with those that describe it.
+
+    Raises
+    ------
+    DisclosureRefused
+        The site refuses, or no requested score rests on enough of its patients.
+    """
+    (site,) = opened.sites
+    every = tuple(dict.fromkeys((*names, *part.described_by)))
+    scores = _by_name(opened.ask(part.score_own, ScoreNames(every))[site], every)
+    if not any(np.isfinite(scores[name]) for name in names):
+        raise DisclosureRefused(
+            f"{', '.join(names)} must rest on the site's minimum of patients, of each class and with predictions that "
+            "differ from the rest and from those of earlier models; it rests on fewer",
+            where=site,
+            hint=ALONE_HINT,
+        )
+    return {site: scores}
 
 
 def request_site_scores(opened: Session, part: type[JudgingPart], names: Sequence[str]) -> SiteScores:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,10 @@ from multicentre.validation.scoring.judging import (
     SiteScores,
     amount_to,
     fixed,
+    is_alone,
     judge,
     request_site_scores,
+    score_alone,
     total,
     unfixed,
 )
@@ -92,6 +94,11 @@ WIDEST = 2.0**20
 class NumberPart(JudgingPart):
     """Base class of the site parts that score numbers; a subclass returns true and predicted numbers."""
 
+    described_by: ClassVar[tuple[str, ...]] = (
+        *("mean_error", "mean_error.error", "calibration_slope", "calibration_slope.error"),
+        *("r2", "neg_root_mean_squared_error"),
+    )
+
     def true_numbers(self) -> Floats:
         """Return the number of every record, shape (n,)."""
         raise NotImplementedError
@@ -133,6 +140,8 @@ class NumberPart(JudgingPart):
         """Return a score of the site's records and the number of patients that it is based on."""
         unit, centre = self.site_unit, float(self.truth.mean())
         errors = self.errors(centre, unit) / unit
+        if name in self.described_by[:4]:
+            return self._site_line(name, errors)
         if name == "neg_mean_absolute_error":
             mean, behind = self.site_mean(np.abs(errors))
             return -mean * unit, min(behind, self.n_differing)
@@ -142,6 +151,21 @@ class NumberPart(JudgingPart):
             return -(mean * unit**2 if name == "neg_mean_squared_error" else float(np.sqrt(mean)) * unit), behind
         spread, behind_spread = self.site_mean(np.square((self.truth - centre) / unit))
         return (1 - mean / spread if spread > 0 else float("nan")), min(behind, behind_spread)
+
+    def _site_line(self, name: str, errors: Floats) -> tuple[float, int]:
+        """Return the mean error or the slope of true by predicted numbers, or its standard error, and its records."""
+        behind = min(self.summed(errors)[1], self.summed(errors**2)[1], self.n_differing)
+        n, true = len(errors), self.truth / self.site_unit
+        if name.startswith("mean_error"):
+            terms = (errors.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan) if name.endswith(".error") else errors.mean()
+            return float(terms) * self.site_unit, behind
+        predicted = true - errors
+        spread = float(np.square(predicted - predicted.mean()).sum())
+        if not spread > 0 or n < 3:
+            return float("nan"), 0
+        slope = float((predicted - predicted.mean()) @ true) / spread
+        rest = true - true.mean() - slope * (predicted - predicted.mean())
+        return float(np.sqrt(rest @ rest / (n - 2) / spread)) if name.endswith(".error") else slope, behind
 
     @cached_property
     def truth(self) -> Floats:
@@ -225,7 +249,10 @@ class NumberScores:
         facts, (values, _, n) = opened.together(
             [partial(count_left_out, opened, self.part, message), partial(collect_errors, opened, self.part)]
         )
-        site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
+        if is_alone(opened):
+            site_scores = SiteScores(score_alone(opened, self.part, names))
+        else:
+            site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
         ordered = {name: float(values[name]) for name in names}
         return Scores(ordered, float(n), site_scores.scores, facts, site_scores.refused, opened.absent)
 

@@ -11,12 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
-from scipy.stats import norm
+from scipy.stats import norm, rankdata
 
 from multicentre.validation.scoring.classes.maths import area_under_curve
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+# Largest change of an intercept or slope at the end of the rounds; sums are multiples of 2^-24.
+TOL = 1e-7
+# A slope beyond this does not converge: predictions separate the outcomes, or are nearly the same for all records.
+LARGEST_LINE = 1000.0
+# Newton's method needs about 6 steps for intercept and slope; a site answers no more than this.
+MOST_LINES = 25
+# Bins of equal numbers of records before they are merged: the calibration of finer ones is mostly chance.
+MOST_MERGED = 20
 
 
 def counts_above(counts: Floats) -> Floats:
@@ -222,3 +230,98 @@ def step_line(sums: LineSums, *, intercept_only: bool) -> tuple[Floats, Floats]:
         return np.full(2, np.nan), np.full(2, np.nan)
     inverse = np.linalg.inv(matrix)
     return np.asarray(inverse @ sums.gradient), np.sqrt(np.diagonal(inverse))
+
+
+class Line:
+    """State of a fit of intercept and slope.
+
+    Parameters
+    ----------
+    intercept, slope : float
+        Start.
+    rounding : float
+        Rise of the deviance that may be rounding, because its terms are multiples of 2^-24.
+
+    Attributes
+    ----------
+    tried : array of shape (2,)
+        Intercept and slope of the next request.
+    errors : array of shape (2,)
+        Standard errors; NaN unless the fit converged.
+    has_ended : bool
+    """
+
+    def __init__(self, intercept: float, slope: float, *, rounding: float) -> None:
+        self.tried = np.array([intercept, slope])
+        self.errors = np.full(2, np.nan)
+        self._rounding = rounding
+        self.has_ended = False
+        self._best, self._step, self._deviance, self._converged = self.tried, np.zeros(2), np.inf, False
+
+    @property
+    def result(self) -> Floats:
+        """Intercept and slope; NaN unless the fit converged."""
+        return self.tried if self._converged else np.full(2, np.nan)
+
+    def take(self, deviance: float, sums: LineSums, *, intercept_only: bool) -> None:
+        """Take the next step from the tried values, or half of the last one if the deviance rose."""
+        if self.has_ended:
+            return
+        if not deviance <= self._deviance + self._rounding:
+            self._step = self._step / 2.0
+            self.tried = self._best + self._step
+            return
+        self._best, self._deviance = self.tried, deviance
+        self._step, errors = step_line(sums, intercept_only=intercept_only)
+        reached = self._best + self._step
+        if not (np.abs(reached) <= LARGEST_LINE).all():
+            self.has_ended = True
+            return
+        self.tried = reached
+        if np.abs(self._step).max() <= TOL:
+            self.has_ended, self._converged, self.errors = True, True, errors
+
+
+def fit_line(log_odds: Floats, outcomes: Floats, *, intercept_only: bool) -> tuple[Floats, Floats]:
+    """Return intercept and slope of outcomes by log odds, and their standard errors; NaN without convergence.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> odds = rng.normal(size=4000)
+    >>> outcomes = (rng.random(4000) < expit(0.5 * odds)).astype(float)
+    >>> fit_line(odds, outcomes, intercept_only=False)[0].round(1).tolist()
+    [0.0, 0.5]
+    """
+    line = Line(0.0, float(intercept_only), rounding=1e-9 * len(outcomes))
+    for _ in range(MOST_LINES):
+        deviance, gradient, information = derive_line(log_odds, outcomes, *line.tried.tolist())
+        sums = LineSums(gradient.sum(axis=0), information.sum(axis=0))
+        line.take(float(deviance.sum()), sums, intercept_only=intercept_only)
+        if line.has_ended:
+            break
+    return line.result, line.errors
+
+
+def merge_bins(scores: Floats, has_class: Integers, fewest: int) -> Integers:
+    """Return the bin of every record, shape (n,), so that each bin has `fewest` records with and without the class.
+
+    Bins of about equal numbers of records are formed by rank, from the lowest score; then neighbours are merged. Bins
+    do not depend on the unit of the scores, and records with the same score are in the same bin.
+
+    Examples
+    --------
+    >>> merge_bins(np.arange(8.0), np.array([0, 1, 0, 0, 1, 0, 1, 1]), 2).tolist()
+    [0, 0, 0, 0, 0, 0, 0, 0]
+    >>> merge_bins(np.arange(8.0), np.array([0, 1, 0, 1, 1, 0, 1, 0]), 2).tolist()
+    [0, 0, 0, 0, 1, 1, 1, 1]
+    """
+    n_bins = max(1, min(MOST_MERGED, len(scores) // max(fewest, 1)))
+    fine = np.minimum((rankdata(scores, "min") - 1) * n_bins // max(len(scores), 1), n_bins - 1).astype(np.int64)
+    cells = np.bincount(fine * 2 + has_class, minlength=2 * n_bins).reshape(-1, 2)
+    merged, place, current = np.zeros(n_bins, dtype=np.int64), 0, np.zeros(2)
+    for bin_, cell in enumerate(cells):
+        if current.min() >= max(fewest, 1) and cells[bin_:].sum(axis=0).min() >= max(fewest, 1):
+            place, current = place + 1, np.zeros(2)
+        merged[bin_], current = place, current + cell
+    return np.asarray(merged[fine], dtype=np.int64)

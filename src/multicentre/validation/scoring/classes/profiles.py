@@ -17,16 +17,22 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, Message, array, text, texts
 from multicentre.core.steps import Release, step
-from multicentre.errors import ConfigurationError, MessageError
-from multicentre.validation.scoring.classes.curves import derive_line
-from multicentre.validation.scoring.classes.maths import N_BINS, brier_losses
-from multicentre.validation.scoring.classes.site import ClassPart
-from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, RECORDS, fixed, request_digest
+from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError
+from multicentre.validation.scoring.classes.curves import MOST_LINES, derive_line, fit_line, merge_bins
+from multicentre.validation.scoring.classes.maths import N_BINS, WIDEST, brier_losses
+from multicentre.validation.scoring.classes.site import ERROR, ClassPart
+from multicentre.validation.scoring.judging import (
+    ALONE_HINT,
+    FIXED,
+    LARGEST_FIXED,
+    RECORDS,
+    ScoreNames,
+    fixed,
+    request_digest,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-# Newton's method needs about 6 steps for intercept and slope; a site answers no more than this.
-MOST_LINES = 25
 MOST_SUBGROUPS = 100
 # Log odds of a calibration are kept within this; their squares times 2^24 are integers that doubles represent.
 LARGEST_ODDS = 1000.0
@@ -95,10 +101,33 @@ class Derivatives(Release):
     informations: Integers = array("second derivatives, times 2^24", (2, "v", 3), dtype="i8", bound=LARGEST_FIXED)
 
 
+@dataclass(frozen=True)
+class SiteProfile(Release):
+    """Scores of a single site, and its records by bins that hold the minimum of patients of each class."""
+
+    scores: Floats = array("score; NaN if it rests on too few records", ("s",))
+    counts: Integers = array("records without and with the class by bin", (2, "b"), dtype="i8", bound=RECORDS)
+    predicted: Integers = array("sums of predictions by bin, times 2^24", ("b",), dtype="i8", bound=LARGEST_FIXED)
+    borders: Floats = array("log odds between bins, to the nearest 1/32", ("e",))
+
+
+# Intercept of the calibration at a slope of 1, slope, and the intercept that belongs to it.
+SHIFT, SLOPE, INTERCEPT = "calibration_intercept", "calibration_slope", "calibration_line"
+# Borders between merged bins are rounded to the width of a coarse bin.
+BORDER = 2 * WIDEST / N_BINS
+
+
 class ClassEvaluationPart(ClassPart):
     """Base class of site parts that evaluate classifiers of two classes."""
 
+    described_by: ClassVar[tuple[str, ...]] = tuple(
+        name
+        for each in ("roc_auc", "neg_brier_score", "observed_over_expected", SHIFT, SLOPE)
+        for name in (each, f"{each}{ERROR}")
+    )
     lengths: ClassVar[Lengths] = {
+        "e": "borders between bins",
+        "s": "scores",
         "g": "subgroups, and one for records without a subgroup",
         "v": "groups that are evaluated: all records, and subgroups",
     }
@@ -173,6 +202,42 @@ class ClassEvaluationPart(ClassPart):
                 gradients[fit, group] = [fixed(column) for column in first.T]
                 informations[fit, group] = [fixed(column) for column in second.T]
         return Derivatives(deviances, gradients, informations, patients=self._behind_rows(rows))
+
+    @step(releases=SiteProfile, when="on request")
+    def evaluate_alone(self, request: ScoreNames) -> SiteProfile:
+        """Return scores, and counts by merged bins, if this is the only site that is evaluated.
+
+        Bins have equal numbers of records by rank; neighbours are merged until each has the minimum of both classes.
+        """
+        self.answer_once("evaluate_alone", request)
+        least = max(self.least_behind, 1)
+        if self.n_peers > 1 or np.bincount(self._has_class, minlength=2).min() < least:
+            raise DisclosureRefused(
+                f"a site alone must have at least {least} records of each class; it has fewer, or is not alone",
+                where=self.site,
+                hint=ALONE_HINT,
+            )
+        values = [self.site_score(name) for name in request.names]
+        scores = np.array([value if behind >= least else np.nan for value, behind in values])
+        bins = merge_bins(self.scores[:, 0], self._has_class, least)
+        n_bins = int(bins.max()) + 1
+        counts = np.bincount(self._has_class * n_bins + bins, minlength=2 * n_bins).reshape(2, n_bins)
+        predicted = np.bincount(bins, np.rint(self.chances[:, 1] * FIXED), n_bins).astype(np.int64)
+        highest = [self.scores[bins == place, 0].max() for place in range(n_bins - 1)]
+        borders = np.rint(np.asarray(highest) / BORDER) * BORDER
+        return SiteProfile(scores, counts, predicted, borders, patients=min(self.behind(counts), self.n_differing))
+
+    def site_score(self, name: str) -> tuple[float, int]:
+        """Return a score of the site's records and the number of patients that it is based on."""
+        line = name.removesuffix(ERROR)
+        if not line.startswith("calibration_"):
+            return super().site_score(name)
+        sizes = np.bincount(self._has_class, minlength=2)
+        if self.chances.shape[1] != 2 or not sizes.min():
+            return float("nan"), 0
+        fit = fit_line(self.line_scores, self._has_class.astype(np.float64), intercept_only=line == SHIFT)
+        value = fit[1 if name.endswith(ERROR) else 0][int(line == SLOPE)]
+        return float(value), min(self.behind(sizes), self.n_differing)
 
     @cached_property
     def line_scores(self) -> Floats:

@@ -31,8 +31,10 @@ from multicentre.validation.scoring.judging import (
     JudgingPart,
     SiteScores,
     differing,
+    is_alone,
     judge,
     request_site_scores,
+    score_alone,
     total,
     unfixed,
 )
@@ -41,6 +43,8 @@ from multicentre.validation.scoring.scores import Scores
 Floats = NDArray[np.float64]
 
 Integers = NDArray[np.int64]
+# Suffix of the name of a score's standard error.
+ERROR = ".error"
 
 
 @dataclass(frozen=True)
@@ -147,11 +151,9 @@ class ClassPart(JudgingPart):
             return float(counts[0] / counts.sum()), min(self.behind(counts), self.n_differing)
         if name in maths.FROM_CONFUSION:
             return maths.from_confusion(name, table.astype(np.float64)), min(self.behind(table), self.n_differing)
-        if name in ("neg_log_loss", "neg_brier_score"):
-            losses = maths.log_losses if name == "neg_log_loss" else maths.brier_losses
-            mean, behind = self.site_mean(losses(self.chances, self.truth))
-            return -mean, min(behind, self.n_differing)
-        if name in ("prevalence", "observed_over_expected"):
+        if name in LOSSES or name.removesuffix(ERROR) in LOSSES:
+            return self._site_losses(name)
+        if name.removesuffix(ERROR) in ("prevalence", "observed_over_expected"):
             return self._site_events(name)
         return self._site_ranks(name)
 
@@ -200,6 +202,14 @@ class ClassPart(JudgingPart):
         cells: Integers = np.bincount(has_class * n_bins + bins, minlength=2 * n_bins)
         return cells.reshape(2, n_bins)
 
+    def _site_losses(self, name: str) -> tuple[float, int]:
+        """Return minus a mean loss, or its standard error, and the number of records that it is based on."""
+        losses = maths.log_losses if name.startswith("neg_log_loss") else maths.brier_losses
+        terms = losses(self.chances, self.truth)
+        mean, behind = self.site_mean(terms)
+        value = float(terms.std() / np.sqrt(max(len(terms) - 1, 1))) if name.endswith(ERROR) else -mean
+        return value, min(behind, self.n_differing)
+
     def _site_events(self, name: str) -> tuple[float, int]:
         """Return the share of records of the second class, or their number over the sum of predictions."""
         events = int((self.truth == 1).sum())
@@ -208,6 +218,8 @@ class ClassPart(JudgingPart):
             return events / max(len(self.truth), 1), behind
         expected, differing_records = self.summed(self.chances[:, 1])
         ratio = float(events / unfixed(expected)) if expected else float("nan")
+        if name.endswith(ERROR):
+            ratio = ratio / np.sqrt(events) if events else float("nan")
         return ratio, min(behind, differing_records, self.n_differing)
 
     def _site_ranks(self, name: str) -> tuple[float, int]:
@@ -227,9 +239,12 @@ class ClassPart(JudgingPart):
             if name == "average_precision":
                 counts = self._ranked(row, np.unique(column)[:-1])
                 values.append(maths.average_precision(counts.astype(np.float64)))
+            elif name.endswith(ERROR):  # DeLong's
+                values.append(sum(each.var(ddof=1) / len(each) for each in ranks if len(each) > 1) ** 0.5)
             else:
                 values.append(float(ranks[0].mean()))
-        return float(np.mean(values)), behind
+        is_mean_of_errors = name.endswith(ERROR) and len(values) > 1
+        return float("nan") if is_mean_of_errors else float(np.mean(values)), behind
 
     def _check_edges(self, edges: Floats) -> None:
         rows, n_edges = edges.shape
@@ -275,6 +290,11 @@ class ClassScores:
         return judge(federation, self.part, message, type(message).__name__, score)
 
     def _score(self, opened: Session, message: Message, names: Sequence[str], *, by_site: bool) -> Scores:
+        if is_alone(opened):
+            facts = count_left_out(opened, self.part, message)
+            alone = score_alone(opened, self.part, names)
+            (values,) = alone.values()
+            return Scores({name: values[name] for name in names}, np.nan, alone, facts, {}, opened.absent)
         counted = {"accuracy": self._accuracy, **dict.fromkeys(maths.FROM_CONFUSION, self._from_confusion)}
         counted |= dict.fromkeys(LOSSES, self._losses)
         works = dict.fromkeys(counted[name] for name in counted if name in names)
