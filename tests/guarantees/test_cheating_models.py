@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.wire import encode
 from multicentre.errors import DisclosureRefused
 from multicentre.validation import ClassifierValidation, evaluate_classifier, model_from_mapping, score
+from multicentre.validation.external.site import GivenClassPart
 from multicentre.validation.scoring.classes.curves import merge_bins
+from multicentre.validation.scoring.judging import Judged, ScoreNames
+from multicentre.validation.scoring.tables import table_model
 
 N = 200
 
@@ -80,3 +84,12 @@ def test_another_model_of_the_same_patients_is_scored():
     fitted = mc.regression.FedLogisticRegression().fit(mc.Federation.in_process({"oslo": other}))
     assert evaluate_classifier(fitted, at).n_records == N
     assert np.isfinite(score(fitted, at, "roc_auc").values["roc_auc"])
+
+
+def test_a_site_among_others_does_not_evaluate_itself_alone():
+    sites = {"graz": site(), "oslo": site(1)}
+    with mc.Federation.in_process(sites, secure_sum=False).begin(GivenClassPart) as session:
+        given = table_model(model(age=0.5))
+        session.ask(GivenClassPart.judge, Judged(type(given).__name__, np.frombuffer(encode(given), dtype=np.uint8)))
+        with pytest.raises(DisclosureRefused, match="not alone"):
+            session.ask(GivenClassPart.evaluate_alone, ScoreNames(("roc_auc",)))

@@ -197,7 +197,7 @@ def test_models_of_other_data_are_refused():
 def test_every_step_of_scoring_is_summed_but_the_own_scores_and_the_model():
     for part in (TableClassPart, TableNumberPart, RowPart, EventPart):
         alone = {name for name, step in part.steps().items() if not step.summed}
-        assert alone - {"name_subgroups"} == {"judge", "score_own"}
+        assert alone - {"name_subgroups", "evaluate_alone"} == {"judge", "score_own"}
 
 
 def no_subgroups():

@@ -151,7 +151,10 @@ JUDGED = {
         "FoldPart.send_digest": "hash of what the coordinator sent",
         "FoldPart.find_presence": "the threshold is the policy's; refused where parts that can be moved are small",
     },
-    "validation/scoring/classes/profiles.py": {"ClassEvaluationPart.name_subgroups": NAMES},
+    "validation/scoring/classes/profiles.py": {
+        "ClassEvaluationPart.evaluate_alone": "scores and merged bins of the only site of a call; refused to any other",
+        "ClassEvaluationPart.name_subgroups": NAMES,
+    },
     "validation/scoring/judging.py": {"JudgingPart.judge": TAKES, "JudgingPart.score_own": OWN_SCORE},
     "validation/stratifier/site.py": {"StratifierSite.describe": NAMES, "StratifierSite.settle": TAKES},
 }

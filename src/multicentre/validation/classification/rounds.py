@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
-from multicentre.errors import ConfigurationError, SchemaMismatch
+from multicentre.errors import DisclosureRefused, SchemaMismatch
 from multicentre.validation.scoring.classes import curves
 from multicentre.validation.scoring.classes.maths import even_edges, log_odds, wide_edges
 from multicentre.validation.scoring.classes.profiles import (
@@ -37,6 +37,7 @@ from multicentre.validation.scoring.classes.site import ERROR
 from multicentre.validation.scoring.judging import FIXED, ScoreNames, is_alone, total, unfixed
 
 Floats = NDArray[np.float64]
+_NO_SUBGROUPS = "Leave subgroups out at a single site, or select the records of a subgroup beforehand."
 Integers = NDArray[np.int64]
 
 
@@ -97,8 +98,8 @@ def collect(
     fewest_in_bin : float, default 0
         Records of all sites in every bin; thresholds then move to the next border of the coarse bins, or are left out.
     """
-    if is_alone(opened):
-        return _collect_alone(opened, part, subgroups)
+    if is_alone(opened) and not subgroups.column:
+        return _collect_alone(opened, part)
     names: tuple[str, ...] = ()
     visible = np.zeros(0, dtype=np.int64)
     if subgroups.column:
@@ -106,7 +107,12 @@ def collect(
         counts = total(opened, part.count_subgroups, subgroups).counts.astype(np.float64)
         visible = curves.join_small(counts, fewest)[0]
         visible = visible[visible < len(names)]  # the last row is of records without a subgroup
-    located = total(opened, part.locate_scores, Nothing())
+    try:
+        located = total(opened, part.locate_scores, Nothing())
+    except DisclosureRefused as refused:
+        if not is_alone(opened):
+            raise
+        raise DisclosureRefused(refused.what, where=refused.where, hint=_NO_SUBGROUPS) from None
     coarse, wanted = located.counts.astype(np.float64), log_odds(thresholds)
     wide = bool(fewest_in_bin)
     edges = wide_edges(coarse[0], wanted, fewest_in_bin) if wide else np.union1d(even_edges(coarse)[0], wanted)
@@ -125,15 +131,9 @@ def collect(
     )
 
 
-def _collect_alone(opened: Session, part: type[ClassEvaluationPart], subgroups: Subgroups) -> Collected:
+def _collect_alone(opened: Session, part: type[ClassEvaluationPart]) -> Collected:
     """Request the evaluation of a single site, whose sums cannot be masked."""
     (site,) = opened.sites
-    if subgroups.column:
-        raise ConfigurationError(
-            f"subgroups must be those of several sites with masked sums; got one site, {site}",
-            where="subgroups",
-            hint="Leave subgroups out, or select the records of a subgroup beforehand.",
-        )
     request = ScoreNames((*part.described_by, "average_precision", INTERCEPT, f"{INTERCEPT}{ERROR}"))
     profile = opened.once("alone", SiteProfile, lambda: opened.ask(part.evaluate_alone, request)[site])
     scores = dict(zip(request.names, profile.scores.tolist(), strict=True))

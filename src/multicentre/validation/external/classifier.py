@@ -303,7 +303,7 @@ class ClassifierValidation(ModelValidation):
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        fields = {name: arrays[f"evaluation_.{name}"] for name in _ARRAYS}
+        fields: dict[str, Any] = {name: arrays[f"evaluation_.{name}"] for name in _ARRAYS}
         alone = dict(zip(facts["alone"][0], map(float, facts["alone"][1]), strict=True))
         collected = replace(Collected(tuple(facts["visible"]), tuple(facts["withheld"]), **fields), alone=alone)
         by_site = {site: dict(zip(names, map(float, values), strict=True)) for site, names, values in facts["by_site"]}
