@@ -88,8 +88,8 @@ def test_another_model_of_the_same_patients_is_scored():
 
 def test_a_site_among_others_does_not_evaluate_itself_alone():
     sites = {"graz": site(), "oslo": site(1)}
-    with mc.Federation.in_process(sites, secure_sum=False).begin(GivenClassPart) as session:
-        given = table_model(model(age=0.5))
-        session.ask(GivenClassPart.judge, Judged(type(given).__name__, np.frombuffer(encode(given), dtype=np.uint8)))
-        with pytest.raises(DisclosureRefused, match="not alone"):
-            session.ask(GivenClassPart.evaluate_alone, ScoreNames(("roc_auc",)))
+    session = mc.Federation.in_process(sites, secure_sum=False).begin(GivenClassPart)
+    given = table_model(model(age=0.5))
+    session.ask(GivenClassPart.judge, Judged(type(given).__name__, np.frombuffer(encode(given), dtype=np.uint8)))
+    with pytest.raises(DisclosureRefused, match="not alone"):
+        session.ask(GivenClassPart.evaluate_alone, ScoreNames(("roc_auc",)))

@@ -23,7 +23,6 @@ from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from multicentre.core.calls import suggest_masks
 from multicentre.core.steps import Pieces
@@ -216,7 +215,13 @@ def _distance(column: Columns, earlier: Columns) -> tuple[Columns, Columns]:
     centred = earlier - earlier.mean()
     variance = float(centred @ centred)
     slope = float(centred @ column) / variance if variance > 0 else 0.0
-    return column - column.mean() - slope * centred, rankdata(column) - rankdata(earlier)
+    return column - column.mean() - slope * centred, _ranks(column) - _ranks(earlier)
+
+
+def _ranks(column: Columns) -> Columns:
+    """Return mean ranks, with equal ranks for equal values, shape (n,)."""
+    _, places, counts = np.unique(column, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places], dtype=np.float64)
 
 
 @dataclass(eq=False)
