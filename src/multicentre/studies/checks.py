@@ -319,7 +319,7 @@ def _check_validation(study: Study) -> None:
             where="validation.covariate",
             hint='Example: covariate = "age" with strategy = "covariate".',
         )
-    hashes_people = settings.strategy == "hash" or (settings.strategy == "site" and not settings.allow_leakage)
+    hashes_people = settings.strategy == "hash" or (settings.strategy == "site" and settings.drop_shared)
     if hashes_people and settings.person_key is None and not study.data.identifiers:
         raise ConfigurationError(
             "person_key or data.identifiers must be given for folds of persons",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,7 @@ def _notes(study: Study, settings: ValidationTable, splitter: FoldSplitter) -> l
     if hasattr(splitter, "person_key"):
         key = "the key of pseudonyms" if study.privacy.pseudonym_key else "a key derived from the study's name"
         notes.append(f"the identifier {splitter.person_key!r} is read and hashed at the site, under {key}.")
-    if settings.strategy == "site" and not settings.allow_leakage:
+    if settings.strategy == "site" and settings.drop_shared:
         notes.append("each site learns which of its patients are also at another site: their records are in no fold.")
     if settings.by_site:
         notes.append("each site releases its own scores unmasked, unless by_site = false.")
@@ -140,7 +141,7 @@ def make_splitter(study: Study, settings: ValidationTable) -> FoldSplitter:
         )
     hashed: dict[str, Any] = {"person_key": key, "kind": settings.kind, "date_order": settings.date_orders or "iso"}
     if settings.strategy == "site":
-        return validation.LeaveOneSiteOut(drop_shared=not settings.allow_leakage, **hashed)
+        return validation.LeaveOneSiteOut(drop_shared=settings.drop_shared, **hashed)
     hashed["patient_key"] = settings.patient_key
     if settings.repeats > 1:
         return validation.RepeatedHashGroupKFold(settings.folds, n_repeats=settings.repeats, **hashed)
@@ -161,8 +162,17 @@ def cross_validation_results(result: CVResult) -> dict[str, Any]:
         "scores": folds,
         "sites": list(result["sites"]),
         "site_scores": sites,
+        "held_out": _plain(result["held_out"]),
         "left_out": result["left_out"],
         "summary": result.summary().to_dict(orient="index"),
+    }
+
+
+def _plain(profiles: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
+    """Return the scores of held-out sites with None for those that a site withholds, as JSON has no NaN."""
+    return {
+        site: {name: value if np.isfinite(value) else None for name, value in scores.items()}
+        for site, scores in profiles.items()
     }
 
 
@@ -174,6 +184,9 @@ def show_cross_validation(result: CVResult) -> list[Figure]:
         [str(name), float(row["mean"]), float(row["standard_error"]), float(row["min"]), float(row["max"])]
         for name, row in result.summary().iterrows()
     ]
+    from multicentre.validation.held_out import show_sites
+
+    by_site = show_sites(result["held_out"]) if result["held_out"] else []
     return [
         Table(
             f"Scores of held-out patients, {len(result['n_test'])} folds ({plan.strategy})",
@@ -181,5 +194,6 @@ def show_cross_validation(result: CVResult) -> list[Figure]:
             "comparison",
             ("score", "mean", "standard error", "worst fold", "best fold"),
             rows,
-        )
+        ),
+        *by_site,
     ]

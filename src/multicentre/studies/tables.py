@@ -216,6 +216,7 @@ class ValidationTable(Table):
     scores: Names | None = None
     by_site: bool = True
     allow_leakage: bool = False
+    drop_shared: bool = False
 
 
 class AnalysisTable(Table):

@@ -86,6 +86,27 @@ class CVResult(dict[str, Any]):
         summary.attrs["absences"] = self.absences
         return summary
 
+    def held_out_sites(self) -> pd.DataFrame:
+        """Return the scores of each held-out site with intervals, their random effects, and a prediction interval.
+
+        A row per score and site of :class:`LeaveOneSiteOut`: discrimination, calibration slope and intercept, Brier
+        score; see :func:`~multicentre.validation.held_out.tabulate_sites`.
+
+        Raises
+        ------
+        ConfigurationError
+            Folds are not sites.
+        """
+        from multicentre.validation.held_out import tabulate_sites
+
+        if not self["held_out"]:
+            raise ConfigurationError(
+                f"every fold must be a site; got folds of {self['plans'][0].strategy}",
+                where="cv",
+                hint="Use cv=LeaveOneSiteOut().",
+            )
+        return tabulate_sites(self["held_out"])
+
     def to_frame(self) -> pd.DataFrame:
         """Return one row per fold."""
         import pandas as pd
@@ -146,14 +167,16 @@ class _Judge:
         refused: Mapping[str, str] = {}
         left_out: Mapping[str, str] = {}
         n_records = np.nan
+        held_out: Mapping[str, Mapping[str, float]] = {}
         if self.evaluator is not None:
             names = tuple(dict.fromkeys(self.source_names.values()))
             scores = self._scored(self.evaluator, model, federation, names, by_site=by_site)
             values = self._renamed(scores.values)
             site_values = {site: self._renamed(each) for site, each in scores.by_site.items()}
             facts, n_records, refused, left_out = scores.facts, scores.n_records, scores.refused, scores.left_out
+            held_out = scores.held_out
         values |= {name: float(scorer(model, federation)) for name, scorer in self.callables.items()}
-        return Scores(values, n_records, site_values, facts, refused, left_out)
+        return Scores(values, n_records, site_values, facts, refused, left_out, held_out)
 
     def _scored(
         self,
@@ -574,10 +597,16 @@ def _result(
         result[f"site_test_{name}"] = np.array(site_scores, dtype=np.float64)
     for fact in dict.fromkeys(fact for fold in folds for fact in fold.test.facts):
         result[fact] = np.array([fold.test.facts.get(fact, np.nan) for fold in folds], dtype=np.float64)
+    result["held_out"] = _profiles(folds)
     result["sites"] = tuple(sites)
     result["site_refusals"] = [dict(fold.test.refused) for fold in folds]
     result["left_out"] = [fold.left_out for fold in folds]
     return result
+
+
+def _profiles(folds: Sequence[_Fold]) -> dict[str, Mapping[str, float]]:
+    """Return the scores of held-out sites by name; empty if folds have several sites."""
+    return {site: scores for fold in folds for site, scores in fold.test.held_out.items()}
 
 
 def _absent_from(model: FederatedEstimator) -> dict[str, str]:

@@ -62,6 +62,21 @@ def test_a_run_writes_scores_of_duplicate_safe_folds(tmp_path):
     assert folder.study.validation == study.validation
 
 
+@pytest.mark.slow
+def test_a_run_holds_each_site_out_and_combines_their_scores(tmp_path):
+    terms = {"strategy": "site", "scores": ["roc_auc"], "date_orders": {}, "kind": "identifier"}
+    study = study_of(tmp_path, **terms)
+    content = study.model_dump(by_alias=True, exclude_none=True)
+    content["privacy"]["policy"] = {"min_sites_in_sum": 2}  # two of three sites fit each model
+    folder = run_study(study_from_mapping(content, folder=tmp_path))
+    found = folder.read("cross-validation.json")
+    assert list(found["held_out"]) == ["lyon", "oslo", "rome"]
+    assert [scores["roc_auc"] for scores in found["held_out"].values()] == found["scores"]["roc_auc"]
+    page = write_report(folder.path).read_text(encoding="utf-8")
+    for words in ("Held-out sites: roc auc", "random effects", "new site", "prediction interval", "calibration slope"):
+        assert words in page
+
+
 def test_each_strategy_has_its_splitter(tmp_path):
     kinds = {
         "HashGroupKFold": {},
@@ -75,7 +90,7 @@ def test_each_strategy_has_its_splitter(tmp_path):
         splitter = make_splitter(study, study.validation)
         assert type(splitter).__name__ == name
         assert getattr(splitter, "person_key", "born") == "born"
-        assert splitter.duplicate_safe != study.validation.allow_leakage
+        assert splitter.duplicate_safe == (name not in ("FederatedKFold", "LeaveOneSiteOut"))
         assert len(validation_cards(study, "patients")) == 2
     assert validation_cards(study.model_copy(update={"validation": None}), "patients") == []
 
@@ -105,7 +120,9 @@ def test_the_card_says_what_a_cross_validation_changes(tmp_path):
     for told in ("2 times 3 folds", "'born' is read and hashed", "study's name", "by_site"):
         assert told in notes
     assert "is off here" not in notes  # sites have the policy of a new site
-    notes = " ".join(validation_cards(study_of(tmp_path, strategy="site", by_site=False), "patients")[0].warnings)
+    notes = " ".join(
+        validation_cards(study_of(tmp_path, strategy="site", by_site=False, drop_shared=True), "patients")[0].warnings
+    )
     assert "a fold for each site" in notes
     assert "which of its patients are also at another site" in notes
     assert "by_site" not in notes

@@ -11,6 +11,7 @@ of two answers with different bins would reveal single records.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -18,6 +19,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import FitFailedWarning
 
 from multicentre.core.consortium import Consortium
 from multicentre.core.messages import (
@@ -412,6 +414,10 @@ def score_alone(opened: Session, part: type[JudgingPart], names: Sequence[str]) 
             where=site,
             hint=ALONE_HINT,
         )
+    for name in names:
+        if not np.isfinite(scores[name]):
+            reason = f"the score {name} is undefined at {site}, or rests on fewer patients than its minimum"
+            warnings.warn(reason, FitFailedWarning, stacklevel=2)
     return {site: scores}
 
 

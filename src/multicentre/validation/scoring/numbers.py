@@ -254,7 +254,8 @@ class NumberScores:
         else:
             site_scores = request_site_scores(opened, self.part, names) if by_site else SiteScores()
         ordered = {name: float(values[name]) for name in names}
-        return Scores(ordered, float(n), site_scores.scores, facts, site_scores.refused, opened.absent)
+        held_out = site_scores.scores if is_alone(opened) else {}
+        return Scores(ordered, float(n), site_scores.scores, facts, site_scores.refused, opened.absent, held_out)
 
 
 def collect_errors(opened: Session, part: type[NumberPart]) -> tuple[dict[str, float], About, int]:

@@ -32,6 +32,8 @@ class Scores:
     facts : dict of str to float
         Further facts: largest error of a score (``bound_roc_auc``), share of entries that cannot be scored
         (``share_unknown``), records that are not scored because of missing entries (``n_incomplete``).
+    held_out : dict of str to dict of str to float
+        Scores of the only site with their standard errors (``name.error``) and its calibration; empty for several.
     """
 
     values: Mapping[str, float]
@@ -40,6 +42,7 @@ class Scores:
     facts: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    held_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class Evaluator(Protocol):

@@ -294,7 +294,7 @@ class ClassScores:
             facts = count_left_out(opened, self.part, message)
             alone = score_alone(opened, self.part, names)
             (values,) = alone.values()
-            return Scores({name: values[name] for name in names}, np.nan, alone, facts, {}, opened.absent)
+            return Scores({name: values[name] for name in names}, np.nan, alone, facts, {}, opened.absent, alone)
         counted = {"accuracy": self._accuracy, **dict.fromkeys(maths.FROM_CONFUSION, self._from_confusion)}
         counted |= dict.fromkeys(LOSSES, self._losses)
         works = dict.fromkeys(counted[name] for name in counted if name in names)
