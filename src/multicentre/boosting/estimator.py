@@ -196,6 +196,11 @@ class FedXGBClassifier(FedXGB):
         self.eval_metric = eval_metric
         self.random_state = random_state
 
+    @property
+    def predicts(self) -> Literal["classifier"]:
+        """Kind of the estimator in scikit-learn's tags."""
+        return "classifier"
+
     def decision_function(self, X: Any) -> Floats:
         """Return log odds of the second of two classes, shape (n,), or a score for each of more, shape (n, k)."""
         margins = self.predict_margin(X).astype(np.float64)
@@ -222,7 +227,7 @@ class FedXGBClassifier(FedXGB):
     def score(self, data: TableData, y: None = None) -> float:
         """Return the share of records with the correct class."""
         check_is_fitted(self, "ensemble_")
-        data = self.leave_out_incomplete(data)
+        data = self._scored(data)
         return float((self._places(data) == data.y).mean())
 
     def assess(
@@ -235,7 +240,7 @@ class FedXGBClassifier(FedXGB):
     ) -> dict[str, float]:
         """Return accuracy, log loss and, if every class occurs, the area under the curve, without weights."""
         check_is_fitted(self, "ensemble_")
-        data = self.leave_out_incomplete(data)
+        data = self._scored(data)
         probabilities = self.predict_proba(data)
         places = np.arange(probabilities.shape[1])
         values = {"accuracy": self.score(data), "log_loss": float(log_loss(data.y, probabilities, labels=places))}
@@ -422,6 +427,11 @@ class FedXGBRegressor(FedXGB):
         self.aft_loss_distribution_scale = aft_loss_distribution_scale
         self.random_state = random_state
 
+    @property
+    def predicts(self) -> Literal["regressor"]:
+        """Kind of the estimator in scikit-learn's tags."""
+        return "regressor"
+
     def predict(self, X: Any) -> Floats:
         """Return the expected outcome of each record, shape (n,).
 
@@ -436,7 +446,7 @@ class FedXGBRegressor(FedXGB):
     def score(self, data: TableData, y: None = None) -> float:
         """Return the explained share of the variance of the outcomes."""
         self._check_scored()
-        data = self.leave_out_incomplete(data)
+        data = self._scored(data)
         return float(r2_score(data.y, self.predict(data)))
 
     def assess(
@@ -449,7 +459,7 @@ class FedXGBRegressor(FedXGB):
     ) -> dict[str, float]:
         """Return ``rmse`` and ``r2`` on a TableData that the caller holds."""
         self._check_scored()
-        data = self.leave_out_incomplete(data)
+        data = self._scored(data)
         expected = self.predict(data)
         return {"rmse": float(np.sqrt(mean_squared_error(data.y, expected))), "r2": float(r2_score(data.y, expected))}
 

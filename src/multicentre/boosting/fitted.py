@@ -25,6 +25,7 @@ from multicentre.core.steps import SitePart
 from multicentre.data.missing.filling import FILL_STEPS, FILLING, fill_missing, send_means
 from multicentre.data.missing.values import GAP_STEPS, HandlesMissing, Missing, MissingValues, handle_missing
 from multicentre.data.table import is_frame, rows_for
+from multicentre.data.tabledata import TableData
 from multicentre.data.tabular import sources_of
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.base import FederatedEstimator
@@ -469,11 +470,14 @@ class FedXGB(HandlesMissing, FederatedEstimator):
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "ensemble_")
-        if not is_frame(X) and set(getattr(X, "columns", ())) > set(self.feature_names_in_):
-            X = X.keep_columns(self.feature_names_in_)
         rows = rows_for(X, self.feature_names_in_, self.ensemble_.levels)
         self.require_complete(rows)
         return rows
+
+    def _scored(self, data: TableData) -> TableData:
+        """Return the records to score, after the check of their classes."""
+        data.require_classes(self.ensemble_.classes)
+        return self.leave_out_incomplete(data)
 
     def _margins_of(self, X: Any) -> Floats | None:
         """Return the first margins in the columns of a frame or TableData, shape (n, k); None without them."""

@@ -19,10 +19,11 @@ from multicentre.data.categories import (
     level_name,
     level_names,
     levels_left,
+    read_level,
     read_levels,
 )
 from multicentre.data.cells import Fault, raise_faults, read_numbers
-from multicentre.errors import DataError, nearest_name
+from multicentre.errors import DataError, SchemaMismatch, nearest_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +66,8 @@ def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> 
     Parameters
     ----------
     X : array of shape (n, d), pandas frame, or data with ``X`` and ``columns``
-        A frame may have more columns, in any order, and categories either unencoded or as columns of zeros and ones.
+        A frame or data may have more columns, in any order. Categories of a frame are unencoded or columns of zeros and
+        ones; the column of a level that is the reference in the data is derived from the other levels.
     columns : tuple of str
     levels : tuple of str
         Levels declared in the fit, ``name=level``.
@@ -73,7 +75,9 @@ def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> 
     Raises
     ------
     DataError
-        The columns differ from those of the fit, or a category has an undeclared level.
+        Columns of the fit are missing, or a category has an undeclared level.
+    SchemaMismatch
+        Data lack columns of the fit, or declare other levels of a category.
 
     Examples
     --------
@@ -84,24 +88,15 @@ def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> 
     if is_frame(X):
         return _rows_of_frame(X, columns, levels)
     if hasattr(X, "columns"):
-        values, names = X.X, X.columns
-        if have_other_levels(X.levels, levels):
-            raise DataError(
-                "X must have the levels of the categories of the fit; got different levels",
-                where="X",
-                hint="Declare the same levels and the same references.",
-            )
-    else:
-        values, names = checked_columns(X, None)
-        names = columns if values.shape[1] == len(columns) else names
-    if names != columns:
+        return _rows_of_data(X, columns, levels)
+    values, _ = checked_columns(X, None)
+    if values.shape[1] != len(columns):
         raise DataError(
-            f"X must have the {len(columns)} columns of the fit; got {len(names)}"
-            + (" with different names" if len(names) == len(columns) else ""),
+            f"X must have the {len(columns)} columns of the fit; got {values.shape[1]}",
             where="X",
             hint=f"The columns of the fit begin with {', '.join(columns[:8])}.",
         )
-    return np.asarray(values, dtype=np.float64)
+    return values
 
 
 def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
@@ -253,6 +248,29 @@ def encode_frame(
     outcome_columns = [read_numbers(frame[name], hint=hint) for name, hint in (outcomes or {}).items()]
     raise_faults([*faults, *(fault for fault in outcome_columns if isinstance(fault, Fault))])
     return np.hstack(blocks) if blocks else np.zeros((len(frame), 0)), tuple(names)
+
+
+def _rows_of_data(data: Any, columns: tuple[str, ...], levels: tuple[str, ...]) -> Floats:
+    """Return the columns of a fit from encoded data, which may have more columns and other references."""
+    declared, sources = families(data.levels), {name.partition("=")[0] for name in columns}
+    fitted = {category: family for category, family in families(levels).items() if category in sources}
+    if other := [name for name, family in fitted.items() if have_other_levels(declared.get(name, ()), family)]:
+        raise SchemaMismatch(
+            f"X must have the levels of the categories of the fit; got different levels of {', '.join(other[:8])}",
+            where="X",
+            hint="Declare the same levels in the same order.",
+        )
+    if data.columns == columns:
+        return np.asarray(data.X, dtype=np.float64)
+    values = {name: read_level(data.X, data.columns, data.levels, name) for name in columns}
+    if absent := [name for name, column in values.items() if column is None]:
+        raise SchemaMismatch(
+            f"X must have the {len(columns)} columns of the fit; it lacks {', '.join(absent[:8])}",
+            where="X",
+            hint=f"The columns of the data are {', '.join(data.columns[:20])}.",
+        )
+    empty = np.zeros((len(data.X), 0))
+    return np.column_stack([empty, *(column for column in values.values() if column is not None)])
 
 
 def _rows_of_frame(frame: pd.DataFrame, columns: tuple[str, ...], levels: tuple[str, ...]) -> Floats:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.table import encode_table
 from multicentre.data.tabular import Tabular
-from multicentre.errors import DataError
+from multicentre.errors import DataError, SchemaMismatch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,6 +194,15 @@ class TableData(Tabular):
     def classes(self) -> tuple[str, ...]:
         """Names of the classes; empty if the outcome is a number."""
         return self._classes
+
+    def require_classes(self, classes: tuple[str, ...]) -> None:
+        """Raise SchemaMismatch unless the outcome has the classes of a model, or is a number as the model's is."""
+        if classes[: len(self._classes)] != self._classes or bool(classes) != bool(self._classes):
+            raise SchemaMismatch(
+                f"classes must be the {len(classes)} classes of the model; got {len(self._classes)} that differ",
+                where="classes",
+                hint="Declare the same classes at every site.",
+            )
 
     @property
     def parts(self) -> dict[str, int]:

@@ -137,6 +137,17 @@ class Tabular(Identified):
         below = tuple(name for name, n in zip(self._columns, n_observed.tolist(), strict=True) if n < least)
         return {"": below} if below else {}
 
+    def incomplete(self, names: Sequence[str]) -> Flags:
+        """Return a mask of the patients with a missing entry, shape (n,).
+
+        Parameters
+        ----------
+        names : sequence of str
+            Columns and categories in which entries are required; a level stands for its category.
+        """
+        sources = sources_of(names, self._levels)
+        return np.asarray(flag_missing(self._X, self._columns, self._levels, sources).any(axis=1))
+
     def with_indicators(self, sources: Sequence[str]) -> Self:
         """Return the same patients with a column ``missing_name`` for each of `sources`: 1 where the entry is missing.
 

@@ -116,6 +116,25 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     lost_: Mapping[str, str]
     privacy_: Guarantee | None
 
+    @property
+    def predicts(self) -> Literal["classifier", "regressor"] | None:
+        """Kind of the estimator in scikit-learn's tags; None for neither."""
+        return None
+
+    @property
+    def _estimator_type(self) -> str | None:  # read by scikit-learn below 1.6
+        return self.predicts
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags, by which it tells classifiers from regressors."""
+        from sklearn.utils import ClassifierTags, RegressorTags
+
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = self.predicts
+        tags.classifier_tags = ClassifierTags() if self.predicts == "classifier" else None
+        tags.regressor_tags = RegressorTags() if self.predicts == "regressor" else None
+        return tags
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         complete_documentation(cls)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import texts
 from multicentre.data.categories import families
-from multicentre.data.table import is_frame, rows_for
-from multicentre.data.tabular import Tabular, add_indicators
+from multicentre.data.table import rows_for
+from multicentre.data.tabular import add_indicators
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-T = TypeVar("T", bound=Tabular)
 
 
 @dataclass(frozen=True)
@@ -247,20 +246,16 @@ class HasFormula(RegressionResults):
             )
         return super().by_site()
 
-    def leave_out_incomplete(self, data: T) -> T:
-        """Return the records to score: those without missing values in the columns of the formula."""
+    def _columns_of_fit(self) -> Sequence[str]:
         design = self.fitted_design
-        return super().leave_out_incomplete(data if design is None else data.keep_columns(design.used))
+        return super()._columns_of_fit() if design is None else design.used
 
     def _columns_of(self, X: Any) -> Floats:
         check_is_fitted(self, "model_")
         design = self.fitted_design
         if design is None:
             return super()._columns_of(X)
-        has_all = not is_frame(X) and getattr(X, "columns", None) in (None, design.data_columns)
-        columns = design.data_columns if has_all else tuple(design.used)
-        if hasattr(X, "keep_columns") and not has_all:
-            X = X.keep_columns(columns)
+        columns = tuple(design.used) if hasattr(X, "columns") else design.data_columns
         values = rows_for(X, columns, design.data_levels)
         self.require_complete(values[:, [columns.index(name) for name in design.used]])
         return design.build(values, columns)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import Message, array, number, text, texts
+from multicentre.data.missing.values import HandlesMissing
+from multicentre.data.tabledata import TableData
 from multicentre.data.tabular import add_indicators
 from multicentre.errors import IntegrityError
 from multicentre.regression.maths import LINKS, Family, Link, predicted_mean
@@ -94,10 +97,40 @@ class LinearModel(Message):
         return cast(Family, self.family), cast(Link, self.link)
 
 
-class HasLinearModel:
-    """Fitted attributes of estimators whose result is a linear predictor of covariates."""
+class HasLinearModel(HandlesMissing):
+    """Fitted attributes and score of estimators whose result is a linear predictor of covariates."""
 
     model_: LinearModel
+
+    def score(self, data: TableData, y: None = None) -> float:
+        """Return the share of patients whose more probable class is theirs; of numbers, the coefficient R2.
+
+        After a fit to complete records, incomplete records are left out, with a warning.
+
+        Parameters
+        ----------
+        data : TableData
+        y : None
+            Not used, present for API consistency by convention.
+
+        Raises
+        ------
+        SchemaMismatch
+            The data lack columns of the fit, or have other levels or classes.
+        """
+        check_is_fitted(self, "model_")
+        scored = self.leave_out_incomplete(data)
+        outcomes, means = self._outcomes(scored), self._means(scored)
+        return float(((means > 0.5) == outcomes).mean() if self.model_.classes else r2_score(outcomes, means))
+
+    def _means(self, X: Any) -> Floats:
+        """Return predicted means, shape (n,); of two classes, the probability of the second."""
+        raise NotImplementedError
+
+    def _outcomes(self, data: TableData) -> Floats:
+        """Return the outcomes, shape (n,), after the check that they are those of the model."""
+        data.require_classes(self.model_.classes)
+        return np.asarray(data.y, dtype=np.float64)
 
     @property
     def coef_(self) -> Floats:

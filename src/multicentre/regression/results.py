@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.steps import A, P, R, Step
-from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.table import rows_for
-from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, QuorumLost
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Table
@@ -57,7 +55,7 @@ MODEL_NAMES: Mapping[tuple[Family, Link], str] = {
 }
 
 
-class RegressionResults(HasCoefficients, HandlesMissing, FederatedEstimator):
+class RegressionResults(HasCoefficients, FederatedEstimator):
     """Fitted generalised linear model.
 
     Attributes
@@ -202,7 +200,7 @@ class RegressionResults(HasCoefficients, HandlesMissing, FederatedEstimator):
         -------
         array of shape (n,)
         """
-        return predicted_mean(self._link, self.predict_linear(X))
+        return self._means(X)
 
     def predict_linear(self, X: Any) -> Floats:
         """Return the linear predictor of each patient, offset included, shape (n,)."""
@@ -381,8 +379,13 @@ class RegressionResults(HasCoefficients, HandlesMissing, FederatedEstimator):
     def _freedom(self) -> float | None:
         return self.residual_freedom_ if self._family in DISPERSED else None
 
-    def _outcomes(self, data: TableData) -> Floats:
-        return np.asarray(data.y, dtype=np.float64)
+    @property
+    def predicts(self) -> Literal["classifier", "regressor"]:
+        """Kind of the estimator in scikit-learn's tags."""
+        return "classifier" if self._family == "binomial" else "regressor"
+
+    def _means(self, X: Any) -> Floats:
+        return predicted_mean(self._link, self.predict_linear(X))
 
     def _columns_of(self, X: Any) -> Floats:
         """Return the columns of the data, shape (n, number of columns)."""

@@ -217,3 +217,18 @@ class TestRowsForAModel:
             DataError, match="X must have the levels of the categories of the fit; got different levels"
         ):
             self.rows(other)
+
+    def test_data_are_read_by_name_whatever_their_reference_and_other_columns(self):
+        levels = ["ward=a", "ward=b", "stage=I", "stage=II", "stage=III"]
+        X = [[1, 0, 1, 50], [0, 0, 0, 60], [1, 1, 0, 70]]
+        other = SurvivalData(
+            X, [1.0, 2.0, 3.0], [1, 1, 1], columns=["ward=b", "stage=I", "stage=II", "age"], levels=levels
+        )
+        names = ("age", "stage=II", "stage=III")
+        assert rows_for(other, names, ("stage=I", "stage=II", "stage=III")).tolist() == [
+            [50, 1, 0],
+            [60, 0, 1],
+            [70, 0, 0],
+        ]
+        with pytest.raises(SchemaMismatch, match="X must have the 1 columns of the fit; it lacks dose"):
+            rows_for(other, ("dose",))

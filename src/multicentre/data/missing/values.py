@@ -302,12 +302,16 @@ class HandlesMissing:
                 hint=_FIT_FOR_GAPS,
             )
 
+    def _columns_of_fit(self) -> Sequence[str]:
+        """Return the columns and categories of the fit."""
+        return self.missing_values_.columns
+
     def leave_out_incomplete(self, data: T) -> T:
         """Return the records to score: those without missing values if the model was fitted to complete records.
 
         Warns if records are left out.
         """
-        incomplete = np.asarray(np.isnan(data.X).any(axis=1))
+        incomplete = data.incomplete(self._columns_of_fit())
         if self.missing_values_.missing != "complete" or not incomplete.any():
             return data
         warnings.warn(

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,10 +98,36 @@ class OutcomeModel(FederatedEstimator):
     auc_bounds_: tuple[float, float] | None
     converged_: bool
 
+    @property
+    def predicts(self) -> Literal["classifier"]:
+        """Kind of the estimator in scikit-learn's tags."""
+        return "classifier"
+
     def predict_proba(self, data: EventTensor) -> Floats:
         """Return the probabilities of no outcome and of the outcome for local patients, shape (n, 2)."""
         chance = expit(self.decision_function(data))
         return np.column_stack([1.0 - chance, chance])
+
+    def predict(self, data: EventTensor) -> NDArray[np.int64]:
+        """Return 1 for local patients whose outcome is more probable than not, 0 for others, shape (n,)."""
+        return np.asarray(self.decision_function(data) > 0, dtype=np.int64)
+
+    def score(self, data: EventTensor, y: None = None) -> float:
+        """Return the share of local patients whose outcome is the more probable one.
+
+        Parameters
+        ----------
+        data : EventTensor
+            Patients with outcomes.
+        y : None
+            Not used, present for API consistency by convention.
+
+        Raises
+        ------
+        DataError
+            The outcomes are missing, or neither 0 nor 1.
+        """
+        return float((self.predict(data) == _outcomes_of(data, None)).mean())
 
     def decision_function(self, data: EventTensor) -> Floats:
         """Return the log odds of the outcome for local patients, shape (n,)."""

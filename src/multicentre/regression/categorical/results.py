@@ -105,6 +105,11 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
     confidence_level: float
 
     @property
+    def predicts(self) -> Literal["classifier"]:
+        """Kind of the estimator in scikit-learn's tags."""
+        return "classifier"
+
+    @property
     def _link(self) -> str:
         return "logit"
 
@@ -301,6 +306,20 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         """
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
+    def score(self, data: TableData, y: None = None) -> float:
+        """Return the share of patients whose most probable class is theirs.
+
+        After a fit to complete records, incomplete records are left out, with a warning.
+
+        Parameters
+        ----------
+        data : TableData
+        y : None
+            Not used, present for API consistency by convention.
+        """
+        check_is_fitted(self, "model_")
+        return self.assess(data)["accuracy"]
+
     def assess(
         self,
         data: Any,
@@ -319,6 +338,7 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
             Not used, present for API consistency by convention.
         """
         scored: TableData = self.leave_out_incomplete(data)
+        scored.require_classes(self.model_.classes)
         shares = self.predict_proba(scored)
         chosen = np.take_along_axis(shares, scored.y[:, None].astype(np.int64), axis=1)
         return {

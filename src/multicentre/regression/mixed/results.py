@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.session import Answers
-from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError
@@ -47,7 +46,7 @@ Floats = NDArray[np.float64]
 SINGULAR = 1e-8
 
 
-class MixedResults(HasCoefficients, HandlesMissing, FederatedEstimator):
+class MixedResults(HasCoefficients, FederatedEstimator):
     """Fitted mixed model.
 
     Attributes
@@ -225,6 +224,9 @@ class MixedResults(HasCoefficients, HandlesMissing, FederatedEstimator):
         array of shape (n,)
             Numbers; of two classes, the probability of the second.
         """
+        return self._means(X)
+
+    def _means(self, X: Any) -> Floats:
         check_is_fitted(self, "model_")
         values = rows_for(X, self.model_.columns, self.model_.levels)
         self.require_complete(values)
@@ -250,8 +252,12 @@ class MixedResults(HasCoefficients, HandlesMissing, FederatedEstimator):
         scored: TableData = self.leave_out_incomplete(data)
         family, link = self.model_.kind
         predictor = self.model_.linear(rows_for(scored, self.model_.columns, self.model_.levels))
-        outcome = np.asarray(scored.y, dtype=np.float64)
-        return {"mean_deviance": float(unit_deviances(family, link, outcome, predictor).mean())}
+        return {"mean_deviance": float(unit_deviances(family, link, self._outcomes(scored), predictor).mean())}
+
+    @property
+    def predicts(self) -> Literal["classifier", "regressor"]:
+        """Kind of the estimator in scikit-learn's tags."""
+        return "classifier" if getattr(self, "family", "gaussian") == "binomial" else "regressor"
 
     @property
     def _kind(self) -> str:

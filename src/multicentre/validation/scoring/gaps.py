@@ -50,9 +50,7 @@ class TablePart(JudgingPart):
         DataError
             Every record has a gap.
         """
-        names = set(self.model.complete)
-        required = [place for place, name in enumerate(self.data.columns) if name in names]
-        complete = ~np.isnan(self.data.X[:, required]).any(axis=1)
+        complete = ~self.data.incomplete(self.model.complete)
         if not complete.any():
             raise DataError(
                 "at least one record must have no missing entries, because the fit left incomplete records out; got "

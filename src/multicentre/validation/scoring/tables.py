@@ -16,8 +16,9 @@ from multicentre.boosting.trees import Ensemble
 from multicentre.core.messages import Message, texts
 from multicentre.data.categories import families, read_level
 from multicentre.data.missing.values import MissingValues
+from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
-from multicentre.errors import ConfigurationError, SchemaMismatch
+from multicentre.errors import ConfigurationError
 from multicentre.regression.categorical.model import CategoricalModel
 from multicentre.regression.categorical.results import CategoricalResults
 from multicentre.regression.formula import FittedDesign, HasFormula
@@ -42,7 +43,8 @@ class BoostedTrees(Ensemble):
     def valid_for(self, data: TableData) -> Self:
         """Return the model after a check against the records; see :meth:`Ensemble.check`."""
         self.checked()
-        check_schema(self.table or self.columns, self.classes, data)
+        self._rows(data)
+        data.require_classes(self.classes)
         return self.check()
 
     @property
@@ -65,10 +67,13 @@ class BoostedTrees(Ensemble):
 
     def numbers(self, data: TableData) -> Floats:
         """Return predicted numbers, shape (n,)."""
-        return self.means(self.predict_table(select_columns(data, self.table or self.columns))[:, 0])
+        return self.means(self.predict_table(self._rows(data))[:, 0])
 
     def _margins(self, data: TableData) -> Floats:
-        return self.predict_table(select_columns(data, self.table or self.columns)).astype(np.float64)
+        return self.predict_table(self._rows(data)).astype(np.float64)
+
+    def _rows(self, data: TableData) -> Floats:
+        return rows_for(data, self.table or self.columns, self.levels)
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,13 @@ class ScoredLinearModel(LinearModel):
     def valid_for(self, data: TableData) -> Self:
         """Return the model after a check against the records; see :meth:`LinearModel.check`."""
         self.check()
-        check_schema(self.data_names, self.classes, data)
+        self._rows(data)
+        data.require_classes(self.classes)
         return self
 
-    @property
-    def data_names(self) -> tuple[str, ...]:
-        """Names of the columns of the data that the model reads, in its order."""
-        return self.columns
+    def _rows(self, data: TableData) -> Floats:
+        """Return the columns of the data that the model reads, in its order."""
+        return rows_for(data, self.columns, self.levels)
 
     @property
     def evaluator(self) -> ClassScores | NumberScores:
@@ -98,11 +103,11 @@ class ScoredLinearModel(LinearModel):
 
     def log_odds(self, data: TableData) -> Floats | None:
         """Return the log odds of the second class, shape (n,); None for another link than the logit."""
-        return self.linear(select_columns(data, self.data_names)) if self.link == "logit" else None
+        return self.linear(self._rows(data)) if self.link == "logit" else None
 
     def numbers(self, data: TableData) -> Floats:
         """Return predicted means, shape (n,)."""
-        return self.mean(select_columns(data, self.data_names))
+        return self.mean(self._rows(data))
 
 
 @dataclass(frozen=True)
@@ -113,17 +118,16 @@ class ScoredFormulaModel(FittedDesign, ScoredLinearModel):
         """Return the model after a check against the records."""
         FittedDesign.check(self)
         LinearModel.check(self)
-        check_schema(self.data_columns, self.classes, data)
+        self._rows(data)
+        data.require_classes(self.classes)
         return self
 
-    @property
-    def data_names(self) -> tuple[str, ...]:
-        """Names of the columns of the data from which the model builds its own."""
-        return self.data_columns
+    def _rows(self, data: TableData) -> Floats:
+        return rows_for(data, tuple(self.used), self.data_levels)
 
     def linear(self, X: Floats) -> Floats:
         """Return linear predictors with the offset, shape (n,), for the columns of the data."""
-        return LinearModel.linear(self, self.build(X, self.data_columns))
+        return LinearModel.linear(self, self.build(X, tuple(self.used)))
 
 
 @dataclass(frozen=True)
@@ -133,48 +137,13 @@ class ScoredCategoricalModel(CategoricalModel):
     def valid_for(self, data: TableData) -> Self:
         """Return the model after a check against the records; see :meth:`CategoricalModel.check`."""
         self.check()
-        check_schema(self.columns, self.classes, data)
+        rows_for(data, self.columns, self.levels)
+        data.require_classes(self.classes)
         return self
 
     def chances(self, data: TableData) -> Floats:
         """Return the probability of each class, shape (n, k)."""
-        return self.probabilities(select_columns(data, self.columns))
-
-
-def select_columns(data: TableData, names: tuple[str, ...]) -> Floats:
-    """Return the named columns of records, shape (n, d); a level without a column is derived from the others.
-
-    Raises
-    ------
-    SchemaMismatch
-        The records lack a column.
-
-    Examples
-    --------
-    >>> select_columns(TableData([[30.0, 1.0]], [0], columns=["age", "dose"]), ("dose",)).tolist()
-    [[1.0]]
-    """
-    if data.columns == names:
-        return data.X
-    values = {name: read_level(data.X, data.columns, data.levels, name) for name in names}
-    if absent := [name for name, column in values.items() if column is None]:
-        raise SchemaMismatch(
-            f"records must have the {len(names)} columns of the model; they lack {', '.join(absent[:8])}",
-            where="columns",
-            hint=f"The columns of the records are {', '.join(data.columns[:20])}.",
-        )
-    return np.column_stack([column for column in values.values() if column is not None])
-
-
-def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: TableData) -> None:
-    """Raise SchemaMismatch unless records have the columns and classes of a model."""
-    select_columns(data, columns)
-    if classes[: len(data.classes)] != data.classes or bool(classes) != bool(data.classes):
-        raise SchemaMismatch(
-            f"classes must be the {len(classes)} classes of the model; got {len(data.classes)} that differ",
-            where="classes",
-            hint="Declare the same classes at every site.",
-        )
+        return self.probabilities(rows_for(data, self.columns, self.levels))
 
 
 class TableClassPart(TablePart, ClassEvaluationPart):

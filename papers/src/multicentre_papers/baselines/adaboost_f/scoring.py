@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import array, texts
+from multicentre.data.table import rows_for
 from multicentre.data.tabledata import MOST_CLASSES, TableData
 from multicentre.data.tabular import add_indicators, sources_of
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.validation.scoring.classes.site import ClassScores
-from multicentre.validation.scoring.tables import TableClassPart, check_schema, complete_columns
+from multicentre.validation.scoring.tables import TableClassPart, complete_columns
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, most_votes, plurality
 
 Floats = NDArray[np.float64]
@@ -38,7 +39,8 @@ class VotedTrees(ClassTrees):
     def valid_for(self, data: TableData) -> Self:
         """Return the model if it fits the records; see :meth:`ClassTrees.valid`."""
         self.checked()
-        check_schema(self.columns, self.classes, data)
+        self._rows(data)
+        data.require_classes(self.classes)
         n_columns = len(self.columns) + len(self.marked)
         if not set(self.marked) <= set(sources_of(data.columns, data.levels)):
             raise MessageError(
@@ -68,9 +70,12 @@ class VotedTrees(ClassTrees):
 
     def chances(self, data: TableData) -> Floats:
         """Return each class's share of the votes, shape (n, k)."""
-        X = add_indicators(data.X, data.columns, data.levels, self.marked)
+        X = add_indicators(self._rows(data), self.columns, data.levels, self.marked)
         step = max(MOST_LABELS // self.n_estimators, 1)
         return np.vstack([self._chances_of(X[start : start + step]) for start in range(0, len(X), step)])
+
+    def _rows(self, data: TableData) -> Floats:
+        return rows_for(data, self.columns)
 
     def _chances_of(self, X: Floats) -> Floats:
         labels, n_classes = self.labels(np.where(np.isnan(X), self.centre, X)), len(self.classes)
