@@ -233,6 +233,13 @@ class SiteFailed(MulticentreError):
     exit_code = 6
 
 
+class StepFailed(MulticentreError):
+    """A step failed at all sites with the same class of exception: a defect of the method, or of its parameters."""
+
+    code = "MC603"
+    exit_code = 70
+
+
 class NotConverged(MulticentreError):
     """The rounds ended before the method's tolerance was reached."""
 

@@ -37,6 +37,7 @@ from multicentre.errors import (
     MulticentreError,
     QuorumLost,
     SiteFailed,
+    StepFailed,
     name_some,
     reasons,
 )
@@ -523,6 +524,8 @@ class Session:
         for site, error in unnoted.items() if refusal is None else ():  # refusals that end the fit are reported as such
             self.consortium.listener.site_lost(site, str(error))
         if len(self.sites) < self.needed:
+            if not self.sites and refusal is None:
+                _raise_common_failure(losses)
             hint = _BRING_BACK if refusal is None else _AFTER_SUMS
             lost = self.consortium.quorum_error(losses, len(self.sites), self.needed, hint)
             lost.refusal = refusal
@@ -571,3 +574,17 @@ def _check_message(message: Message, step: Step[Any, Any, Any]) -> None:
 def _sizes(messages: Mapping[str, Message]) -> int:
     bytes_of = {key: size(message) for key, message in {id(each): each for each in messages.values()}.items()}
     return sum(bytes_of[id(message)] for message in messages.values())
+
+
+def _raise_common_failure(errors: Mapping[str, MulticentreError]) -> None:
+    """Raise StepFailed if all sites report the same failure of a step, which no other network or quorum would mend."""
+    texts = {error.what for error in errors.values()}
+    if len(texts) != 1 or not all(isinstance(error, SiteFailed) for error in errors.values()):
+        return
+    failed = StepFailed(
+        f"{next(iter(texts))}; it failed at all {len(errors)} sites, so this is no network problem",
+        where=name_some(list(errors)),
+        hint="Fix the method or its parameters. Each site's own log has the exception.",
+    )
+    failed.refusals = reasons(errors)
+    raise failed

@@ -23,6 +23,7 @@ from multicentre.errors import (
     RefusedByPolicy,
     SiteBehind,
     SiteFailed,
+    StepFailed,
 )
 from support.toy_method import Guess, MeanSite, Residuals, Size, federate
 from support.toy_private import ClippedSite
@@ -192,6 +193,16 @@ def test_losses_are_told_with_their_reasons_and_remedies():
     assert (
         caught.value.hint == "Read the log. Wait. Bring the site back and resume the run, or lower the study's quorum."
     )
+
+
+def test_the_same_failure_at_all_sites_is_not_a_loss_of_sites():
+    broken = {site: Refused(SiteFailed("the step size of mean failed (ValueError)", hint="Log.")) for site in NAMES}
+    with pytest.raises(StepFailed, match=r"\(ValueError\); it failed at all 4 sites") as caught:
+        Federation(NotingEngine(**broken), terms=Terms(quorum=2)).begin(MeanSite).ask(MeanSite.size, ASK)
+    assert "quorum" not in str(caught.value)
+    broken["roma"] = Refused(SiteFailed("the step size of mean failed (KeyError)"))
+    with pytest.raises(QuorumLost):
+        Federation(NotingEngine(**broken), terms=Terms(quorum=2)).begin(MeanSite).ask(MeanSite.size, ASK)
 
 
 def test_the_willing_answer_and_others_stay():
