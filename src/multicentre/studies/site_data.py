@@ -23,7 +23,7 @@ from multicentre.data import (
 from multicentre.data.both import SurvivalAndTable
 from multicentre.data.concatenate import check_together
 from multicentre.data.kinds import PatientData
-from multicentre.errors import ConfigurationError, DataError, MulticentreError, nearest_name
+from multicentre.errors import ConfigurationError, DataError, MulticentreError, joined, nearest_name
 from multicentre.formula.conditions import parse_condition
 from multicentre.studies.cohort import leave_out_incomplete, select_in_table
 from multicentre.studies.label_columns import Key, LabelColumns, read_label_columns
@@ -70,17 +70,20 @@ def read_sites(study: Study) -> dict[str, SiteData]:
     Raises
     ------
     DataError, ConfigurationError
-        A site's files are invalid, or two sites' data are incompatible; the message names the site. Sites with
-        different views of the same patients need not be compatible.
+        A site's files are invalid, or two sites' data are incompatible; the message and its notes name every such
+        site. Sites with different views of the same patients need not be compatible.
     """
     read = reader_of(study)
     sites: dict[str, SiteData] = {}
+    faults: dict[str, MulticentreError] = {}
     for name in study.sites:
         try:
             with _warnings_of(name):
                 sites[name] = read(study, name)
         except MulticentreError as error:
-            raise error.at(name) from None
+            faults[name] = error.at(name)
+    if faults:
+        raise joined(faults, len(study.sites))
     if study.is_vertical:
         _check_some_labels(study, sites)
     else:

@@ -355,3 +355,17 @@ def test_an_audit_of_a_clipped_sum_is_consistent():
     assert found.sensitivity_ratio == pytest.approx(1.0)
     kept = audit(FedPrivateMean(), sites, runs=10, policy=Policy(columns=("x0",)))
     assert kept.verdict == "consistent"
+
+
+def test_the_faults_of_all_files_are_reported_at_once(tmp_path):
+    study = read_study(write_study(tmp_path))
+    first, *others = study.sites
+    for site in (first, others[-1]):
+        path = study.sites[site]["file"]
+        header, row, *rows = path.read_text().splitlines()
+        cells = ["?" for _ in row.split(",")]
+        path.write_text("\n".join([header, ",".join(cells), *rows]))
+    with pytest.raises(DataError) as caught:
+        read_sites(study)
+    assert str(caught.value).startswith(f"{first}, ")
+    assert caught.value.__notes__[0].startswith(f"{others[-1]}, ")
