@@ -22,9 +22,10 @@ from multicentre.core.consortium import Consortium
 from multicentre.core.run_terms import Traffic
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
+from multicentre.data.frames import is_frame, to_pandas
 from multicentre.data.missing.filling import FILL_STEPS, FILLING, fill_missing, send_means
 from multicentre.data.missing.values import GAP_STEPS, HandlesMissing, Missing, MissingValues, handle_missing
-from multicentre.data.table import is_frame, rows_for
+from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.data.tabular import sources_of
 from multicentre.errors import ConfigurationError, DataError
@@ -481,7 +482,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
 
     def _margins_of(self, X: Any) -> Floats | None:
         """Return the first margins in the columns of a frame or TableData, shape (n, k); None without them."""
-        names = self.ensemble_.margins
+        names, X = self.ensemble_.margins, to_pandas(X) if is_frame(X) else X
         if not names or not set(names) <= set(getattr(X, "columns", ())):
             return None
         columns = [X[name] if is_frame(X) else X.X[:, X.columns.index(name)] for name in names]

@@ -1,11 +1,10 @@
 """Conversion of one view (pandas frame, polars frame or array) to column names, kinds and a float array.
 
-This module imports neither pandas nor polars: a frame only exists when its library is already loaded.
+Frames of polars and arrow become pandas frames first, see :mod:`multicentre.data.frames`.
 """
 
 from __future__ import annotations
 
-import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.cells import POINTS, Fault, have_decimal_commas, name_rows, raise_faults, reads_as_number
+from multicentre.data.frames import is_frame, to_pandas
 from multicentre.data.schema import Kind
 from multicentre.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
-    import polars as pl
 
 Floats = NDArray[np.float64]
 Column = tuple[Kind, Floats]
@@ -78,7 +77,7 @@ def read_block(view: str, source: object, names: Sequence[str] | None = None) ->
     ----------
     view : str
         Name of the view, for errors.
-    source : pandas or polars data frame, or array of shape (n, d_k)
+    source : pandas, polars or arrow table, or array of shape (n, d_k)
     names : sequence of str, optional
         Column names of an array; ``<view>_<j>`` by default.
 
@@ -89,19 +88,19 @@ def read_block(view: str, source: object, names: Sequence[str] | None = None) ->
     """
     if isinstance(source, Block):
         return source
-    if _is_frame("pandas", source) or _is_frame("polars", source):
+    if is_frame(source):
         if names is not None:
             raise DataError(
                 "column names must be None for a frame; got names",
                 where=place(view),
                 hint="Leave the names out. A frame has column names.",
             )
-        block = _read_frame(view, source)
+        block = _read_frame(view, to_pandas(source))
     elif isinstance(source, np.ndarray):
         block = _read_array(view, source, names)
     else:
         raise DataError(
-            f"a view must be a pandas frame, a polars frame or a two-dimensional array; got {type(source).__name__}",
+            f"a view must be a pandas, polars or arrow table or a two-dimensional array; got {type(source).__name__}",
             where=place(view),
             hint="Convert the view to one of these.",
         )
@@ -127,16 +126,10 @@ def plain_name(name: object) -> str:
     return unicodedata.normalize("NFC", str(name))
 
 
-def _is_frame(library: str, source: object) -> bool:
-    module = sys.modules.get(library)
-    return module is not None and isinstance(source, module.DataFrame)
-
-
-def _read_frame(view: str, frame: Any) -> Block:
+def _read_frame(view: str, frame: pd.DataFrame) -> Block:
     names = _checked_names(view, frame.columns)
     _check_size(view, len(frame), len(names))
-    read = _read_pandas if _is_frame("pandas", frame) else _read_polars
-    columns = _read_all(lambda j: read(frame, j, place(view, names[j])), len(names))
+    columns = _read_all(lambda j: _read_pandas(frame, j, place(view, names[j])), len(names))
     return Block(names, tuple(kind for kind, _ in columns), np.column_stack([values for _, values in columns]))
 
 
@@ -166,16 +159,6 @@ def _read_pandas(frame: pd.DataFrame, j: int, where: str) -> Column:
         return kind, series.to_numpy(dtype=np.float64, na_value=np.nan)
     missing = series.isna()
     return _read_cells([None if is_missing else cell for cell, is_missing in zip(series, missing, strict=True)], where)
-
-
-def _read_polars(frame: pl.DataFrame, j: int, where: str) -> Column:
-    import polars as pl
-
-    series = frame.to_series(j)
-    if series.dtype == pl.Boolean or series.dtype.is_numeric():
-        kind: Kind = "boolean" if series.dtype == pl.Boolean else "number"
-        return kind, series.cast(pl.Float64).to_numpy()
-    return _read_cells(series.to_list(), where)
 
 
 def _read_array(view: str, array: NDArray[np.generic], names: Sequence[str] | None) -> Block:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.data.table import is_frame
+from multicentre.data.frames import is_frame, to_pandas
 from multicentre.errors import DataError
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class Identifiers:
     __slots__ = ("_columns", "_numbered")
 
     def __init__(self, columns: Iterable[object] | Mapping[str, Iterable[object]] | pd.DataFrame) -> None:
-        table: Any = columns if isinstance(columns, Mapping) or is_frame(columns) else {IDENTIFIER: columns}
+        is_named = isinstance(columns, Mapping)
+        table: Any = columns if is_named else to_pandas(columns) if is_frame(columns) else {IDENTIFIER: columns}
         by_name = {str(name): list(table[name]) for name in table}
         self._columns = {name: _checked(values, name) for name, values in by_name.items()}
         self._numbered = tuple(name for name, values in by_name.items() if any(_is_number(value) for value in values))

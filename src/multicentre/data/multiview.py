@@ -29,7 +29,7 @@ class MultiViewData(Identified):
 
     Parameters
     ----------
-    views : mapping from str to pandas frame, polars frame or array of shape (n, d_k)
+    views : mapping from str to pandas frame, polars frame (also lazy), arrow table or array of shape (n, d_k)
         One table per view, one row per patient. Names are converted to composed Unicode (NFC).
     ids : sequence of str, optional
         One identifier per patient. Used to join views and to detect duplicates; no method sends it.

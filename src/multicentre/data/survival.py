@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.cells import count_entries, reads_as_number
+from multicentre.data.frames import to_pandas
 from multicentre.data.screening import warn_of_codes, warn_of_events
 from multicentre.data.table import encode_table
 from multicentre.data.tabular import Tabular
@@ -108,7 +109,7 @@ class SurvivalData(Tabular):
 
         Parameters
         ----------
-        frame : pandas frame
+        frame : pandas frame, polars frame (also lazy) or arrow table
             One row per patient.
         time, event : str
             Names of the columns with times and events.
@@ -150,6 +151,7 @@ class SurvivalData(Tabular):
         >>> data.columns, data.levels
         (('age', 'sex=m'), ('sex=f', 'sex=m'))
         """
+        frame = to_pandas(frame)
         encoded = encode_table(
             frame,
             aside=[time, event, *identifiers, *([] if id_column is None else [id_column])],

@@ -23,6 +23,7 @@ from multicentre.data.categories import (
     read_levels,
 )
 from multicentre.data.cells import Fault, raise_faults, read_numbers
+from multicentre.data.frames import is_frame, to_pandas
 from multicentre.errors import DataError, SchemaMismatch, nearest_name
 
 if TYPE_CHECKING:
@@ -47,17 +48,6 @@ class Encoded:
     values: Floats
     columns: tuple[str, ...]
     levels: tuple[str, ...]
-
-
-def is_frame(table: object) -> bool:
-    """Return whether an object is a table with named columns.
-
-    Examples
-    --------
-    >>> is_frame(np.zeros((2, 2)))
-    False
-    """
-    return hasattr(table, "columns") and hasattr(table, "to_numpy")
 
 
 def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> Floats:
@@ -86,7 +76,7 @@ def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> 
     [[61.0, 0.0]]
     """
     if is_frame(X):
-        return _rows_of_frame(X, columns, levels)
+        return _rows_of_frame(to_pandas(X), columns, levels)
     if hasattr(X, "columns"):
         return _rows_of_data(X, columns, levels)
     values, _ = checked_columns(X, None)
@@ -105,14 +95,8 @@ def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
     Raises
     ------
     DataError
-        Columns are missing or repeated, or the table is not a pandas frame.
+        Columns are missing or repeated.
     """
-    if not hasattr(frame, "iloc"):
-        raise DataError(
-            f"frame must be a pandas frame; got {type(frame).__module__.partition('.')[0]} {type(frame).__name__}",
-            where="frame",
-            hint="Convert it: frame.to_pandas().",
-        )
     absent = list(dict.fromkeys(name for name in names if name not in frame.columns))
     if absent:
         blank = [column for column in frame.columns if str(column).strip() in map(str, absent)]
@@ -144,7 +128,8 @@ def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tupl
     (array([[1., 2.]]), ('x0', 'x1'))
     """
     if is_frame(X):
-        values, names = encode_frame(X, list(X.columns), {})
+        frame = to_pandas(X)
+        values, names = encode_frame(frame, list(frame.columns), {})
     else:
         try:
             values = np.asarray(X, dtype=np.float64)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.data.frames import to_pandas
 from multicentre.data.table import encode_table
 from multicentre.data.tabular import Tabular
 from multicentre.errors import DataError, SchemaMismatch
@@ -113,7 +114,7 @@ class TableData(Tabular):
 
         Parameters
         ----------
-        frame : pandas frame
+        frame : pandas frame, polars frame (also lazy) or arrow table
             One row per record.
         outcome : str
             Name of the column to predict.
@@ -155,6 +156,7 @@ class TableData(Tabular):
         >>> data.columns, data.identifier
         (('age', 'sex=f', 'sex=m'), Identifiers(2 records; born))
         """
+        frame = to_pandas(frame)
         encoded = encode_table(
             frame,
             aside=[outcome, *identifiers, *([] if id_column is None else [id_column])],

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import texts
 from multicentre.data.categories import families
+from multicentre.data.frames import is_frame
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import add_indicators
 from multicentre.errors import ConfigurationError
@@ -255,7 +256,7 @@ class HasFormula(RegressionResults):
         design = self.fitted_design
         if design is None:
             return super()._columns_of(X)
-        columns = tuple(design.used) if hasattr(X, "columns") else design.data_columns
+        columns = tuple(design.used) if is_frame(X) or hasattr(X, "columns") else design.data_columns
         values = rows_for(X, columns, design.data_levels)
         self.require_complete(values[:, [columns.index(name) for name in design.used]])
         return design.build(values, columns)

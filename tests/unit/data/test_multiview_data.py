@@ -248,7 +248,7 @@ def test_bad_cells_of_polars_frames_and_arrays_are_refused():
             "names of views must be unique; got two views with this name",
         ),
         ({"v": np.ones(3)}, {}, "the array must have 2 dimensions; got 1"),
-        ({"v": [[1.0]]}, {}, "a view must be a pandas frame, a polars frame or a two-dimensional array; got list"),
+        ({"v": [[1.0]]}, {}, "a view must be a pandas, polars or arrow table or a two-dimensional array; got list"),
         ({"v": np.ones((0, 2))}, {}, "a view must have at least one row; got 0"),
         ({"v": np.ones((2, 0))}, {}, "a view must have at least one column; got 0"),
         ({"v": pd.DataFrame({"x": []})}, {}, "a view must have at least one row; got 0"),

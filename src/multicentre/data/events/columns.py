@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from numbers import Integral
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.frames import is_frame, to_pandas
 from multicentre.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def standard_frame(events: object, columns: Mapping[str, str] | None, needed: It
 
     Parameters
     ----------
-    events : pandas frame, polars frame or mapping from str to sequence
+    events : pandas frame, polars frame (also lazy), arrow table or mapping from str to sequence
         One row per event.
     columns : mapping from role to str, optional
         Column name by role; by default the name of the role.
@@ -275,29 +275,16 @@ def _check_cells(cells: pd.Series, name: str) -> pd.Series:
 def _reader_of(events: object) -> Callable[[str], pd.Series | None]:
     import pandas as pd
 
-    polars = sys.modules.get("polars")
-    if polars is not None and isinstance(events, polars.DataFrame):
-        return lambda name: _from_polars(events[name]) if name in events.columns else None
-    if isinstance(events, pd.DataFrame):
-        return lambda name: events[name].reset_index(drop=True) if name in events.columns else None
+    if is_frame(events):
+        frame = to_pandas(events)
+        return lambda name: frame[name].reset_index(drop=True) if name in frame.columns else None
     if isinstance(events, Mapping):
         return lambda name: pd.Series(events[name]).reset_index(drop=True) if name in events else None
     raise DataError(
-        f"events must be a pandas frame, a polars frame or a mapping of columns; got {type(events).__name__}",
+        f"events must be a pandas, polars or arrow table or a mapping of columns; got {type(events).__name__}",
         where="events",
         hint="Convert the table to one of these.",
     )
-
-
-def _from_polars(series: Any) -> pd.Series:
-    import pandas as pd
-    import polars as pl
-
-    if isinstance(series.dtype, pl.Datetime):
-        series = series.dt.date()
-    if series.dtype == pl.Date or (series.dtype.is_numeric() and not series.has_nulls()):
-        return pd.Series(series.to_numpy())
-    return pd.Series(series.to_list(), dtype=object)
 
 
 def _distinct_texts(column: pd.Series, name: str, text_of: Callable[[Any], str]) -> tuple[Places, list[str]]:

@@ -114,7 +114,7 @@ def roll_up(
 
     Parameters
     ----------
-    events : pandas frame, polars frame or mapping from str to sequence
+    events : pandas frame, polars frame (also lazy), arrow table or mapping from str to sequence
         See `EventTensor.from_events`.
     to : {"ccs", "ccsr"}, default "ccs"
         Target categories.
@@ -162,7 +162,7 @@ def roll_up_to_prefix(
 
     Parameters
     ----------
-    events : pandas frame, polars frame or mapping from str to sequence
+    events : pandas frame, polars frame (also lazy), arrow table or mapping from str to sequence
         See `EventTensor.from_events`.
     n_characters : mapping from str to int
         Characters to keep, by code system: ``{"icd9cm-dx": 3, "icd9cm-proc": 2}``. Other systems are unchanged.

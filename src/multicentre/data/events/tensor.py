@@ -123,7 +123,7 @@ class EventTensor(Identified):
 
         Parameters
         ----------
-        events : pandas frame, polars frame or mapping from str to sequence
+        events : pandas frame, polars frame (also lazy), arrow table or mapping from str to sequence
             One row per event, with columns ``patient``, ``date``, ``system`` and ``code``; with ``anchor="admission"``,
             ``admission`` replaces ``date``. Only the calendar day of a date is used, as written, regardless of the
             time zone. Codes are texts; dots, blanks and case are ignored in ICD codes.

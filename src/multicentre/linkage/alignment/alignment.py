@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from multicentre.core.consortium import Consortium
 from multicentre.core.messages import Message, array, count
 from multicentre.core.session import Session
+from multicentre.data.frames import is_frame
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.data.table import is_frame
 from multicentre.errors import DataError
 from multicentre.linkage.alignment import messages
 from multicentre.linkage.alignment.site import AlignmentPart, as_names, prefix_placeholders, pseudonyms_of, short

@@ -339,7 +339,7 @@ class TestBadInput:
 
     def test_what_is_no_table_is_said(self):
         with pytest.raises(
-            DataError, match="events must be a pandas frame, a polars frame or a mapping of columns; got list"
+            DataError, match="events must be a pandas, polars or arrow table or a mapping of columns; got list"
         ):
             EventTensor.from_events([("a", "2020-01-01")], modes=MODES)
 
