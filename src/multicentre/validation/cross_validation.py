@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 # Share of the rarest class below which accuracy says little.
 RARE = 0.2
+SHARED = "A person with records at several sites may be in both parts of a fold."
 Scorer = Callable[[Any, Consortium], float]
 Scoring = str | Scorer | Sequence[str] | Mapping[str, str | Scorer] | None
 
@@ -148,7 +149,9 @@ class CVResult(dict[str, Any]):
         n_incomplete = int(np.nansum(self.get("n_incomplete", 0)))
         if n_incomplete:
             description += f". {n_incomplete:,} records with missing entries are not scored"
-        remarks = " ".join(filter(None, [self.absences, self.exclusions]))
+        plan = self["plans"][0]
+        shared = "" if plan.duplicate_safe or not is_external(plan) else SHARED
+        remarks = " ".join(filter(None, [self.absences, self.exclusions, shared]))
         return f"{description}. {remarks}" if remarks else description
 
 

@@ -91,6 +91,7 @@ def test_each_site_is_held_out_in_turn_without_a_permission_of_leakage():
         for out, model in zip(SITES, models, strict=True)
     ]
     assert result["test_roc_auc"] == pytest.approx(expected, abs=1e-6)
+    assert "A person with records at several sites may be in both parts" in repr(result)
 
 
 @pytest.mark.filterwarnings("ignore:LeaveOneSiteOut")
@@ -122,3 +123,16 @@ def test_classes_and_numbers_are_scored_at_a_held_out_site():
     ):
         result = cross_validate(estimator, mc.Federation.in_process(sites), cv=cv, scoring=name)
         assert (result[f"test_{name}"] > 0.4).all()
+
+
+def test_survival_at_one_site_is_scored_by_its_own_patients():
+    sites = {site: mc.datasets.simulate_survival(200, 3, seed) for seed, site in enumerate(SITES)}
+    model = mc.survival.FedCox().fit(mc.Federation.in_process({site: sites[site] for site in SITES[:2]}))
+    scores = score(model, at_oslo(sites), ["concordance", "neg_ibs"])
+    local = model.assess(sites["oslo"])
+    assert scores.values["concordance"] == pytest.approx(local["concordance"])
+    assert scores.values["neg_ibs"] == pytest.approx(-local["ibs"])
+    assert set(scores.held_out["oslo"]) >= {"concordance", "concordance.error", "neg_ibs"}
+    cv = LeaveOneSiteOut()
+    result = cross_validate(mc.survival.FedCox(), mc.Federation.in_process(sites), cv=cv, scoring="concordance")
+    assert result.held_out_sites().loc[("concordance", "random effects"), "value"] > 0.6

@@ -323,17 +323,28 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
     def _last_time(self) -> str:
         return number_text(float(self._judged.grid[-1])) if "_judged" in vars(self) else ""
 
-    def _fit(self, session: Session) -> None:
+    def score_alone(self, session: Session) -> messages.OwnScores:
+        """Return the scores that the only site of a session computes from its patients; its sums cannot be masked."""
+        judged, _ = self._prepare(session, Needs(times=np.array([LATEST]), cause=self._cause))
+        session.ask(EvaluationSite.judge, judged)
+        (scores,) = session.ask(EvaluationSite.score_own, Nothing()).values()
+        return scores
+
+    def _prepare(self, session: Session, needs: Needs | None = None) -> tuple[messages.Judged, SurvivalModel]:
+        """Return the model and the times of the evaluation as a message, after the agreement, and the model."""
         model = settings.model_of(self.model)
         grid, places, at = settings.choose_times(model, self.horizon, self.time_points, int(self.n_times), self.at)
         fitted = self.model.missing_values_ if isinstance(self.model, SurvivalEstimator) else None
         missing, marked = ("mean", ()) if fitted is None else (fitted.missing, fitted.incomplete_columns)
-        agreement = agree(session, EvaluationSite, self._needs(grid), missing, marked=marked)
+        agreement = agree(session, EvaluationSite, needs or self._needs(grid), missing, marked=marked)
         agreed, self.missing_values_, after = agreement
         self._count_after(after)
         packed = np.frombuffer(pack(model), dtype=np.uint8)
-        judged = messages.Judged(packed, self._fill(agreed), grid, places, at)
         unpack(pack(model), EVALUATED_KINDS, len(agreed.columns))
+        return messages.Judged(packed, self._fill(agreed), grid, places, at), model
+
+    def _fit(self, session: Session) -> None:
+        judged, model = self._prepare(session)
         self.thresholds_ = settings.choose_thresholds(self.thresholds)
         collect = partial(
             loops.collect,

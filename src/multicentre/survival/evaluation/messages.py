@@ -174,3 +174,6 @@ class OwnScores(Release):
     standard_error: float | None = number("standard error of the concordance", optional=True)
     predicted: Floats | None = array("mean predicted risk at each time", ("H",), optional=True)
     observed: Floats | None = array("observed risk and its interval at each time", ("H", 3), optional=True)
+    ibs: float | None = number(
+        "integrated Brier score, weighted by the censoring of the site", optional=True, bound=10.0
+    )

@@ -40,7 +40,7 @@ from multicentre.survival.evaluation.maths import (
 )
 from multicentre.survival.fitted_models import EVALUATED_KINDS
 from multicentre.survival.fitted_models.base import SurvivalModel, unpack
-from multicentre.survival.scores.brier import squared_errors
+from multicentre.survival.scores.brier import brier_times, integrated_brier_score, squared_errors
 from multicentre.survival.scores.calibration import calibrate_groups, spread_over_bins
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
 from multicentre.survival.times import at_times, restricted_mean, to_bins
@@ -279,11 +279,11 @@ class EvaluationSite(SurvivalPart):
     def score_own(self, request: Nothing) -> messages.OwnScores:
         """Return the scores of the model at a single site.
 
-        The answer describes a single site, so that an analyst can compare the sites. It consists of two numbers, and
-        four per time of calibration.
+        The answer describes a single site, so that an analyst can compare the sites. It consists of three numbers,
+        and four per time of calibration.
         """
         fewest, least = int(self._both_outcomes().min()), max(self.least_behind, 2)
-        if fewest < least:
+        if min(fewest, self._n_differing()) < least:
             return messages.OwnScores(patients=0)
         share, error = concordance_with_error(self.data.time, self._of_cause, -self.predictions.restricted_means)
         bins = to_bins(self.data.time, self._own_grid)
@@ -291,11 +291,31 @@ class EvaluationSite(SurvivalPart):
         between += self._of_cause & (bins <= self.memory.at[-1])
         cells = np.bincount(between)
         fewest_between = int(cells[cells > 0].min())
-        behind = {"concordance": fewest, "standard_error": fewest}
+        ibs = self._own_ibs()
+        behind = {"concordance": fewest, "standard_error": fewest} | ({} if ibs is None else {"ibs": fewest})
         if fewest_between < least:
-            return messages.OwnScores(share, error, patients=behind)
+            return messages.OwnScores(share, error, ibs=ibs, patients=behind)
         behind |= {"predicted": len(self.data), "observed": fewest_between}
-        return messages.OwnScores(share, error, self.risks.mean(axis=0), self._observed(), patients=behind)
+        return messages.OwnScores(share, error, self.risks.mean(axis=0), self._observed(), ibs, patients=behind)
+
+    def _n_differing(self) -> int:
+        """Return Kish's effective number of patients whose predictions differ from the median; all if none differs.
+
+        Scores of a model that predicts the same for all patients except a few depend only on those few.
+        """
+        means = self.predictions.restricted_means
+        distances = np.abs(means - np.median(means))
+        total = float(distances.sum())
+        return int(total**2 / float(distances @ distances) + 1e-6) if total > 0 else len(means)
+
+    def _own_ibs(self) -> float | None:
+        """Return the integrated Brier score of the site's patients; None without common follow-up."""
+        time, event, model = self.data.time, self._of_cause, self.predictions.model
+        times = brier_times(time, time, event, float(self.memory.grid[-1]))
+        if len(times) < 2:
+            return None
+        curves = at_times(model.survival(self.predictions.rows), model.times, times)
+        return integrated_brier_score(curves, times, time, event, time, event)
 
     @property
     def memory(self) -> messages.Memory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
+from sklearn.exceptions import FitFailedWarning
 
 from multicentre.core import side_by_side
 from multicentre.core.consortium import Consortium
@@ -24,6 +26,7 @@ from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.validation.scoring.classes.profiles import ClassEvaluationPart
 from multicentre.validation.scoring.classes.site import ClassScores
 from multicentre.validation.scoring.events import LARGEST, Factors
+from multicentre.validation.scoring.judging import ALONE_HINT
 from multicentre.validation.scoring.scores import Scores
 
 Floats = NDArray[np.float64]
@@ -119,6 +122,8 @@ class SurvivalScores:
         Censoring weights come from one curve of the scored records of all sites. ``concordance`` compares pairs across
         all sites. ``concordance_within_sites`` compares pairs within a site, exactly, in a separate session.
         """
+        if federation.protection == "unmasked" and len(federation.sites) == 1:
+            return _score_alone(model, federation, names)
         joint_scores = [name for name in names if name != "concordance_within_sites"]
         evaluations = []
         if joint_scores:
@@ -128,7 +133,7 @@ class SurvivalScores:
         evaluations[-1].by_site = by_site
         branches = federation.branches(len(evaluations))
         judged = side_by_side.run(
-            [partial(_judge, *pair) for pair in zip(branches, evaluations, strict=True)], at_once=len(evaluations)
+            [partial(_fit, *pair) for pair in zip(branches, evaluations, strict=True)], at_once=len(evaluations)
         )
         attributes = {"concordance": "concordance_", "neg_ibs": "ibs_", "mean_auc": "mean_auc_"}
         values = {name: float(getattr(judged[0], attributes[name])) for name in joint_scores}
@@ -143,14 +148,41 @@ class SurvivalScores:
         return Scores(ordered, float(judged[-1].n_patients_), site_scores, refused=refused, left_out=absent)
 
 
-def _judge(federation: Consortium, evaluation: SurvivalEvaluation) -> SurvivalEvaluation:
-    try:
-        return evaluation.fit(federation)
-    except DisclosureRefused as error:
-        if federation.protection == "masked":
-            raise
-        hint = "Mask the sums over at least two sites (secure_sum=True)."
-        raise DisclosureRefused(error.what, where=error.where, hint=hint) from None
+def _fit(federation: Consortium, evaluation: SurvivalEvaluation) -> SurvivalEvaluation:
+    return evaluation.fit(federation)
+
+
+def _score_alone(model: Any, federation: Consortium, names: Sequence[str]) -> Scores:
+    """Return the scores of the only site, which computes them from its patients.
+
+    Raises
+    ------
+    DisclosureRefused
+        Too few of the site's patients have an event, or none.
+    """
+    (site,) = federation.sites
+    own = SurvivalEvaluation(model).score_alone(federation.begin(EvaluationSite))
+    if own.concordance is None:
+        raise DisclosureRefused(
+            "scores must rest on the site's minimum of patients with an event and of patients without; they rest on "
+            "fewer",
+            where=site,
+            hint=ALONE_HINT,
+        )
+    ibs = np.nan if own.ibs is None else -float(own.ibs)
+    scores = {**_concordance(own), "neg_ibs": ibs, "mean_auc": np.nan}
+    described = {"concordance": float(own.concordance), "neg_ibs": ibs}
+    if own.standard_error is not None:
+        described["concordance.error"] = float(own.standard_error)
+    if own.predicted is not None and own.observed is not None:
+        middle = len(own.predicted) // 2
+        described["observed_over_expected"] = float(own.observed[middle, 0] / own.predicted[middle])
+    for name in names:
+        if not np.isfinite(scores[name]):
+            reason = f"the score {name} is undefined at the single site {site}"
+            warnings.warn(reason, FitFailedWarning, stacklevel=2)
+    values = {name: scores[name] for name in names}
+    return Scores(values, np.nan, {site: scores}, held_out={site: described})
 
 
 def _concordance(answer: OwnScores) -> dict[str, float]:
