@@ -202,6 +202,8 @@ def check_applicable(estimator: Any, applicable: Applicable) -> None:
     """
     defaults = {name: one.default for name, one in inspect.signature(type(estimator)).parameters.items()}
     for name, only in applicable.items():
+        if name not in defaults:  # a base class has the parameter
+            continue
         value, default = getattr(estimator, name), defaults[name]
         if value is default or bool(np.array_equal(value, default)) or only.holds(estimator):
             continue

@@ -14,7 +14,7 @@ from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
-from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
+from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, ParameterRanges, Real, Where
 from multicentre.regression import messages, rounds
 from multicentre.regression.coefficients import Scales, to_units, warn_of_rounds
 from multicentre.regression.count_rounds import fit_with_null
@@ -76,6 +76,9 @@ def penalty_in_force(model: Any) -> str:
     kinds = {0.0: "ridge penalty", 1.0: "lasso penalty"}
     ratio = float(getattr(model, "l1_ratio", 0.0))
     return f"{kinds.get(ratio, f'elastic net penalty (share of lasso {ratio:g})')} {model.alpha:g}"
+
+
+WITH_NOISE = Only("epsilon", lambda model: model.epsilon is not None)
 
 
 class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
@@ -204,6 +207,12 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
         "bounds": "values cut at {}",
         "outcome_bounds": "outcome cut at {}",
         **COMPUTING,
+    }
+    applicable: ClassVar[Applicable] = {
+        "weight_type": Only("weights", lambda model: model.weights is not None),
+        "l1_ratio": Only("alpha above 0", lambda model: model.alpha > 0),
+        "delta": WITH_NOISE,
+        "outcome_bounds": WITH_NOISE,
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "family": OneOf(*LINKS),

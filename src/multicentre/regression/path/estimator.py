@@ -16,7 +16,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.model_in_force import Phrases
-from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, Where
+from multicentre.estimator.parameters import Applicable, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.regression.coefficients import to_units
 from multicentre.regression.estimator import FedGLM
@@ -152,6 +152,11 @@ class FedGLMCV(FedGLM):
         "cv": "chosen by cross-validation ({} folds)",
         "rule": {"min": "the penalty with the smallest loss", "1se": "the largest penalty within one standard error"},
         "seed": "seed {}",
+    }
+    applicable: ClassVar[Applicable] = {
+        name: only
+        for name, only in FedGLM.applicable.items()
+        if name != "l1_ratio"  # the path chooses the penalty
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
         **{

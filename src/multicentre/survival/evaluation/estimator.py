@@ -21,7 +21,7 @@ from multicentre.data.missing.values import HandlesMissing
 from multicentre.errors import IntegrityError, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure
-from multicentre.estimator.parameters import ParameterRanges
+from multicentre.estimator.parameters import Applicable, Only, ParameterRanges
 from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.survival.agreement.horizon import HasHorizon
@@ -159,6 +159,13 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
 
     site_part: ClassVar[type[SitePart]] = EvaluationSite
     parameter_ranges: ClassVar[ParameterRanges] = settings.RANGES
+    applicable: ClassVar[Applicable] = {
+        "n_bins": Only(
+            'concordance="pooled"', lambda model: model.concordance == "pooled" and "concordance" in model.scoring
+        ),
+        "n_groups": Only('"calibration" in scoring', lambda model: "calibration" in model.scoring),
+        "thresholds": Only('"net_benefit" in scoring', lambda model: "net_benefit" in model.scoring),
+    }
     model_parameters: ClassVar[Mapping[str, Literal["model", "models"]]] = {"model": "model"}
     saved_attributes: ClassVar[SavedAttributes] = {
         "_judged": saved_message(messages.Judged),

@@ -16,7 +16,7 @@ from multicentre.core.steps import SitePart
 from multicentre.core.tie_breaking import first_least
 from multicentre.errors import ConfigurationError, nearest_name
 from multicentre.estimator.figures import Bars, Figure, Lines
-from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.parameters import SEED, Applicable, Flag, Integer, OneOf, Only, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -157,6 +157,9 @@ class FedHazardBoost(SurvivalEstimator):
     """
 
     site_part: ClassVar[type[SitePart]] = HazardSite
+    applicable: ClassVar[Applicable] = {
+        "n_iter_no_change": Only('early_stopping True or "auto"', lambda model: model.early_stopping is not False)
+    }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "n_estimators": Integer(1, MOST_TREES),
         "max_depth": Integer(1, MOST_DEPTH),
