@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from multicentre.cli.console import align
+from multicentre.estimator.printing import p_cell
 
 # Rows of one printed table, so that the results of an analysis fit a screen.
 MOST_ROWS = 20
-# A p-value below it is printed as a bound.
-_LEAST_P = 0.001
 _MARKS = {"refused": "REFUSED", "failed": "NO RESULT", "waiting": "NOT RUN"}
 
 
@@ -79,7 +78,7 @@ def _column(name: str, cells: Sequence[str]) -> list[str]:
     """Return a column with its heading; numbers have four significant digits, and are aligned at the right.
 
     >>> _column("p_value", ["0.00001", "0.25", ""])
-    ['p value', ' <0.001', '   0.25', '      -']
+    ['p value', ' <0.001', '  0.250', '      -']
     """
     heading = "" if name == "name" else name.replace("_", " ")
     numbers = [_number(cell) for cell in cells]
@@ -98,6 +97,6 @@ def _number(cell: str) -> float | None:
 
 
 def _text(number: float, *, is_p: bool) -> str:
-    if is_p and number < _LEAST_P:
-        return f"<{_LEAST_P}"
+    if is_p:
+        return p_cell(number)
     return f"{number:,.0f}" if number.is_integer() and abs(number) < 1e15 else f"{number:.4g}"

@@ -11,6 +11,7 @@ import numpy as np
 from multicentre.core.published_counts import LEAST_PUBLISHED
 from multicentre.estimator.figures import Bars, Figure
 from multicentre.estimator.model_in_force import HasModelInForce
+from multicentre.estimator.printing import frame_as_latex, p_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +48,10 @@ class Presented(HasModelInForce):
         import pandas as pd
 
         return pd.DataFrame(self.summary())
+
+    def to_latex(self) -> str:
+        """Return the table of :meth:`summary` as LaTeX, as it is printed; it needs the package booktabs."""
+        return frame_as_latex(self.summary())
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the tables that a run writes to ``results/<name>.csv``, by name; the first is the main result."""
@@ -214,4 +219,5 @@ def p_text(p_value: float) -> str:
     """
     if np.isnan(p_value):
         return "no p-value"
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+    text = p_cell(p_value)
+    return f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"

@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from multicentre.estimator.printing import frame_as_latex, table_of, table_text
+
 # Keys of the printed notes in ``attrs``, which pandas carries through selections and rounding.
 NOTE, REMARK, MODEL = "missing", "remark", "model"
 
@@ -19,7 +21,7 @@ class Summary(pd.DataFrame):
     --------
     >>> print(with_note(pd.DataFrame({"coefficient": [0.5]}, index=["age"]), "No missing values."))
          coefficient
-    age          0.5
+    age        0.500
     No missing values.
     """
 
@@ -28,11 +30,18 @@ class Summary(pd.DataFrame):
         return Summary
 
     def __repr__(self) -> str:
-        table = super().__repr__()
-        return "\n".join([table, *self._notes()])
+        return "\n".join([table_text(self), *self._notes()])
+
+    __str__ = __repr__
+
+    def to_latex(self, *args: Any, **options: Any) -> str:  # type: ignore[override]  # pandas overloads it
+        """Return a LaTeX table with escaped names and the notes below it; pandas's own table if there are arguments."""
+        if args or options:
+            return str(super().to_latex(*args, **options))
+        return frame_as_latex(self, notes=self._notes())
 
     def _repr_html_(self) -> Any:
-        table = super()._repr_html_()  # type: ignore[misc]
+        table = table_of(self).to_frame()._repr_html_()  # type: ignore[operator]
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes())
         return f"{table}{notes}" if table else table
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from multicentre.analytics.describe.formats import latex
 from multicentre.core.printable import harmless
 from multicentre.core.storage import write_atomically
+from multicentre.estimator.printing import latex
 from multicentre.reports.tables import PageTable
 
 WORD, LATEX = "results/tables.docx", "results/tables.tex"

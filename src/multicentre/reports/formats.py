@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from multicentre.core.published_counts import count_text, published
+from multicentre.estimator.printing import p_cell
 
 NOTHING = "–"
 _THIN = "\u202f"
@@ -69,9 +70,7 @@ def format_p(value: float | None) -> str:
     >>> [format_p(x) for x in (0.0342, 1e-9, 1.0, None)]
     ['0.034', '<0.001', '1.000', '–']
     """
-    if value is None or not math.isfinite(value):
-        return NOTHING
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
+    return p_cell(value, NOTHING)
 
 
 def format_bytes(size: float) -> str:

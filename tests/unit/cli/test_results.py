@@ -29,7 +29,7 @@ def test_the_answer_comes_first_and_columns_are_aligned(folder):
         "      hazard ratio  p value",
         "----  ------------  -------",
         "age          1.235   <0.001",
-        "dose           0.5     0.25",
+        "dose           0.5    0.250",
     ]
 
 

@@ -14,22 +14,7 @@ from dataclasses import dataclass
 
 from multicentre.analytics.describe.table_one import Row
 from multicentre.core.printable import inert
-
-GREEK = ("alpha", "beta", "gamma", "delta", "epsilon", "kappa", "lambda", "mu", "sigma", "chi")
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"<": r"$<$", ">": r"$>$", "†": r"\dag{}", "‡": r"\ddag{}"}
-# Letters of numbers and units that pdflatex does not know.
-_LATEX |= {
-    "\u202f": r"\,",
-    "\u2009": r"\,",
-    "−": "$-$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "×": r"$\times$",
-    "µ": r"$\mu$",
-}
-_LATEX |= {letter: f"$^{{{plain}}}$" for letter, plain in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True)}
-_LATEX |= {letter: f"$\\{name}$" for letter, name in zip("αβγδεκλμσχ", GREEK, strict=True)}
+from multicentre.estimator.printing import latex_table
 
 
 @dataclass(frozen=True)
@@ -90,16 +75,8 @@ class Layout:
 
     def to_latex(self) -> str:
         """Return a table environment; it needs the package booktabs."""
-        head = " & ".join(["", *map(latex, self.columns)])
-        body = "\n".join(
-            " & ".join([(r"\quad " if is_below else "") + latex(label), *map(latex, cells)]) + r" \\"
-            for label, is_below, cells in self.lines()
-        )
-        notes = "".join(f"\\\\ \\footnotesize {latex(note)}\n" for note in self.notes)
-        return (
-            f"\\begin{{table}}\n\\caption{{{latex(self.caption)}}}\n\\begin{{tabular}}{{l{'r' * len(self.columns)}}}\n"
-            f"\\toprule\n{head} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n{notes}\\end{{table}}\n"
-        )
+        rows = [[f"{'  ' if is_below else ''}{label}", *cells] for label, is_below, cells in self.lines()]
+        return latex_table(["", *self.columns], rows, self.caption, self.notes)
 
     def to_csv(self) -> str:
         """Return a header and a line per row, with commas."""
@@ -111,14 +88,3 @@ class Layout:
 
 
 _INDENTED = ' style="padding-left: 1.5em; font-weight: normal"'
-
-
-def latex(text: str) -> str:
-    r"""Return a text with the characters that LaTeX interprets replaced.
-
-    Examples
-    --------
-    >>> latex("<5"), latex("50 % of a_b")
-    ('$<$5', '50 \\% of a\\_b')
-    """
-    return "".join(_LATEX.get(letter, letter) for letter in text)

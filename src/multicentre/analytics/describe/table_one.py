@@ -29,6 +29,7 @@ from multicentre.analytics.describe.suppression import (
     with_totals,
 )
 from multicentre.core.published_counts import count_text
+from multicentre.estimator.printing import p_cell
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -380,6 +381,4 @@ def p_text(value: float, mark: str = "") -> str:
     >>> p_text(0.00004), p_text(0.2, "†"), p_text(float("nan"))
     ('<0.001', '0.200†', '-')
     """
-    if not np.isfinite(value):
-        return "-"
-    return ("<0.001" if value < 0.001 else f"{value:.3f}") + mark
+    return p_cell(value) + mark if np.isfinite(value) else p_cell(value)
