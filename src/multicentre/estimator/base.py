@@ -42,6 +42,7 @@ from multicentre.estimator.parameters import Applicable, ParameterRanges, check_
 from multicentre.estimator.presentation import Presented
 from multicentre.estimator.registry import METHODS, import_class, packages
 from multicentre.estimator.saved import Arrays, SavedAttributes, pack_attributes, unpack_attributes
+from multicentre.estimator.saved_types import matches
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guarantee import Guarantee, guarantee_of, guarantee_of_plan
 
@@ -441,6 +442,8 @@ def _restored(kind: type[M], description: Mapping[str, Any], arrays: Arrays) -> 
     model.privacy_ = None if stated is None else Guarantee.stated_in_file(stated)
     if isinstance(model, HandlesMissing):
         model.missing_values_ = MissingValues.from_dict(description["missing"])
+        if not matches(model.missing_values_, MissingValues):
+            raise IntegrityError("counts of missing values must be numbers; got another type", where="missing")
     _check_promise(model)
     model._restore(arrays, description["facts"])
     return model

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Message
 from multicentre.errors import IntegrityError
+from multicentre.estimator.saved_types import declared_type, matches
 
 Arrays = Mapping[str, NDArray[Any]]
 M = TypeVar("M", bound=Message)
@@ -98,7 +99,7 @@ def unpack_attributes(model: object, declared: SavedAttributes, arrays: Arrays, 
     Raises
     ------
     IntegrityError
-        The files lack an attribute that every fitted model has.
+        The files lack an attribute that every fitted model has, or one has another type than the class declares.
     """
     values = {**facts, **arrays}
     for name, form in declared.items():
@@ -110,3 +111,6 @@ def unpack_attributes(model: object, declared: SavedAttributes, arrays: Arrays, 
             setattr(model, name, form.unpack(values[name]))
         elif not form.optional:
             raise IntegrityError(f"the files must hold {name}; got none", where="model")
+        is_final = form.unpack is not _unchanged or form.pack is _unchanged  # the class converts the others later
+        if is_final and name in vars(model) and not matches(vars(model)[name], declared_type(type(model), name)):
+            raise IntegrityError(f"{name} must have the type of a fitted model; got another", where="model")

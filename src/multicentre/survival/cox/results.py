@@ -109,6 +109,12 @@ class CoxResults(HasEffects, SurvivalEstimator):
     standard_errors_: Floats
     hazard_ratios_: Floats
     p_values_: Floats
+    model_standard_errors_: Floats
+    covariance_: Floats
+    log_likelihood_: float
+    n_patients_: float
+    n_events_: float
+    converged_: bool
     tests_: dict[str, TestResult]
     proportionality_: dict[str, TestResult]
     confidence_level: float
