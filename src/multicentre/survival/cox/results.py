@@ -112,8 +112,6 @@ class CoxResults(HasEffects, SurvivalEstimator):
     model_standard_errors_: Floats
     covariance_: Floats
     log_likelihood_: float
-    n_patients_: float
-    n_events_: float
     converged_: bool
     tests_: dict[str, TestResult]
     proportionality_: dict[str, TestResult]
