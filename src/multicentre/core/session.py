@@ -577,7 +577,7 @@ def _sizes(messages: Mapping[str, Message]) -> int:
 
 
 def _raise_common_failure(errors: Mapping[str, MulticentreError]) -> None:
-    """Raise StepFailed if all sites report the same failure of a step, which no other network or quorum would mend."""
+    """Raise StepFailed if all sites report the same failure of a step; neither network nor quorum is its cause."""
     texts = {error.what for error in errors.values()}
     if len(texts) != 1 or not all(isinstance(error, SiteFailed) for error in errors.values()):
         return

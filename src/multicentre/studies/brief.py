@@ -70,7 +70,7 @@ class AnalysisBrief:
 
 @dataclass(frozen=True)
 class Brief:
-    """What a steward reads first.
+    """Question, sites, variables and analyses of a study.
 
     Attributes
     ----------

@@ -392,7 +392,7 @@ class LogRank(TableEstimator):
         from multicentre.estimator.results import summarise
 
         check_is_fitted(self, "statistic_")
-        sizes = {"patients": sum(self.n_patients_.values())} if "n_by_group_" in vars(self) else {}
+        sizes = {"patients": sum(self.n_patients_.values())} if "_n_by_group" in vars(self) else {}
         events = {} if np.isnan(self.observed_).any() else {"events": round(float(self.observed_.sum()))}
         test = {"statistic": self.statistic_, "degrees of freedom": self.degrees_of_freedom_, "p-value": self.p_value_}
         return summarise({**sizes, **events, **test}, self._remarks(), model=self.describe_model())
@@ -429,7 +429,7 @@ class LogRank(TableEstimator):
     @property
     def n_patients_(self) -> dict[str, int]:
         """Patients by group."""
-        return dict(zip(self.groups_, map(round, self.n_by_group_), strict=True))
+        return dict(zip(self.groups_, map(round, self._n_by_group), strict=True))
 
     @property
     def _by_group(self) -> tuple[Floats, Floats, Floats]:
@@ -500,7 +500,7 @@ class LogRank(TableEstimator):
             )
 
     def _set_events(self, sizes: Floats, observed: Floats, expected: Floats) -> None:
-        self.n_by_group_, self.observed_, self.expected_ = sizes.tolist(), observed, expected
+        self._n_by_group, self.observed_, self.expected_ = sizes.tolist(), observed, expected
 
     def _freedom(self) -> str:
         return f"{self.degrees_of_freedom_} degree{'s' if self.degrees_of_freedom_ > 1 else ''} of freedom"

@@ -25,9 +25,10 @@ from multicentre.core.session import Session
 from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator, Metric
+from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Where
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
-from multicentre.validation.external.model_files import digest_of, unpack_model
+from multicentre.validation.external.model_files import describe_model, digest_of, unpack_model
 from multicentre.validation.external.recalibration import recalibrate
 from multicentre.validation.scoring.judging import (
     Judged,
@@ -63,6 +64,16 @@ class ModelValidation(FederatedEstimator):
 
     model_parameters: ClassVar[Mapping[str, Literal["model", "models"]]] = {"model": "model"}
     metrics: ClassVar[Mapping[str, Metric]] = {}
+    model_phrases: ClassVar[Phrases] = {
+        "model": lambda validation: model_phrase(validation.model),
+        "thresholds": "",
+        "threshold": "",
+        "n_groups": "",
+        "subgroups": "subgroups by {}",
+        "subgroup_limits": "limits of subgroups {}",
+        "min_records": "bins of at least {} records",
+        "by_site": {True: "scores by site", False: ""},
+    }
     same_sites: ClassVar[bool] = True
     part: ClassVar[type[JudgingPart]]
     saved_attributes: ClassVar[SavedAttributes] = {
@@ -140,6 +151,11 @@ class ModelValidation(FederatedEstimator):
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         self.model = self.given_model
+
+
+def model_phrase(model: Any) -> str:
+    """Return the kind of a given model, for the sentence on what was validated."""
+    return "" if model is None else describe_model(model)[0][1]
 
 
 def as_texts(values: Any) -> list[str]:

@@ -226,8 +226,12 @@ class ClassifierValidation(ModelValidation):
 
     def summary(self) -> pd.DataFrame:
         """Return the table of :meth:`to_frame`; its printed form ends with numbers of records and notes."""
+        from multicentre.estimator.results import MODEL
+
         check_is_fitted(self, "evaluation_")
-        return self.evaluation_.summary()
+        summary = self.evaluation_.summary()
+        summary.attrs[MODEL] = self.describe_model()
+        return summary
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return scores, calibration, operating points, and scores by subgroup and by site."""

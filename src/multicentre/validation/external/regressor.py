@@ -167,7 +167,8 @@ class RegressorValidation(ModelValidation):
         """Return the table of :meth:`to_frame`; its printed form ends with the number of records."""
         from multicentre.estimator.results import with_note
 
-        return with_note(self.to_frame(), self._remarks(), remark=f"{self.n_records_:,} records.")
+        remark = f"{self.n_records_:,} records."
+        return with_note(self.to_frame(), self._remarks(), remark=remark, model=self.describe_model())
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the scores, and those by site."""

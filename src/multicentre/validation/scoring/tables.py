@@ -25,7 +25,7 @@ from multicentre.regression.formula import FittedDesign, HasFormula
 from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.mixed.results import MixedResults
 from multicentre.regression.results import RegressionResults
-from multicentre.validation.scoring.classes.profiles import MOST_SUBGROUPS, ClassEvaluationPart, Subgroups
+from multicentre.validation.scoring.classes.profiles import MAX_SUBGROUPS, ClassEvaluationPart, Subgroups
 from multicentre.validation.scoring.classes.site import ClassScores
 from multicentre.validation.scoring.gaps import TablePart
 from multicentre.validation.scoring.numbers import NumberPart, NumberScores
@@ -204,10 +204,10 @@ def subgroups_of(data: TableData, column: str, cuts: Floats) -> tuple[Integers, 
     if not column:
         return np.full(len(data), -1, dtype=np.int64), ()
     family = families(data.levels).get(column, ())
-    good_cuts = len(cuts) <= MOST_SUBGROUPS and np.isfinite(cuts).all() and (np.diff(cuts) > 0).all()
+    good_cuts = len(cuts) <= MAX_SUBGROUPS and np.isfinite(cuts).all() and (np.diff(cuts) > 0).all()
     if not good_cuts or bool(family) == bool(len(cuts)) or not (family or column in data.columns):
         raise ConfigurationError(
-            f"subgroups must name a category without limits, or a column of numbers with up to {MOST_SUBGROUPS} "
+            f"subgroups must name a category without limits, or a column of numbers with up to {MAX_SUBGROUPS} "
             f"increasing limits; got {column!r} with {len(cuts)}",
             where="subgroups",
             hint=f"Categories are {', '.join(families(data.levels)) or 'none'}; columns are "
