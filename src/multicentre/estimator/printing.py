@@ -172,9 +172,9 @@ def table_text(frame: pd.DataFrame, width: int = WIDTH) -> str:
     labels = [table.label_heading, *labels]
     room = width - max(map(len, labels))
     blocks = _blocks(widths, room)
-    shown = blocks[:1] if table.n_leading else blocks
-    texts = [_lines(labels, [columns[place] for place in block]) for block in shown]
-    if left := [table.columns[place] for block in blocks[len(shown) :] for place in block]:
+    printed_blocks = blocks[:1] if table.n_leading else blocks
+    texts = [_lines(labels, [columns[place] for place in block]) for block in printed_blocks]
+    if left := [table.columns[place] for block in blocks[len(printed_blocks) :] for place in block]:
         texts.append(f"Also in to_frame(): {', '.join(left)}.")
     more = [f"... and {hidden} more rows in to_frame()."] if hidden else []
     return "\n".join(["\n\n".join(texts) if not table.n_leading else "\n".join(texts), *more])

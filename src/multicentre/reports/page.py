@@ -44,9 +44,9 @@ def write_report(folder: Path) -> Path:
     ConfigurationError
         The folder is missing or incomplete; the message names the file.
     """
-    page, shown = _render(Path(folder))
+    page, page_tables = _render(Path(folder))
     write_atomically(Path(folder) / PAGE, page.encode())
-    write_tables(Path(folder), shown)
+    write_tables(Path(folder), page_tables)
     return Path(folder) / PAGE
 
 

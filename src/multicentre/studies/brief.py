@@ -352,23 +352,23 @@ def _users(study: Study, variable: Variable) -> tuple[str, ...]:
 
 def _differences(brief: Brief, before: Brief, study: Study, previous: Study) -> list[str]:
     """Return the differences of a study from an earlier one, a sentence each."""
-    found = []
+    sentences = []
     for what, now, then in (
         ("variables", [one.name for one in brief.variables], [one.name for one in before.variables]),
         ("methods", study.method.split(", "), previous.method.split(", ")),
         ("sites", brief.sites, before.sites),
     ):
         if added := [name for name in now if name not in then]:
-            found.append(f"{what} added: {', '.join(added)}.")
+            sentences.append(f"{what} added: {', '.join(added)}.")
         if removed := [name for name in then if name not in now]:
-            found.append(f"{what} no longer used: {', '.join(removed)}.")
+            sentences.append(f"{what} no longer used: {', '.join(removed)}.")
     if study.masked != previous.masked:
-        found.append(f"sums leave {'masked' if study.masked else 'UNMASKED'}, before {_masked(previous)}.")
+        sentences.append(f"sums leave {'masked' if study.masked else 'UNMASKED'}, before {_masked(previous)}.")
     if brief.records != before.records:
-        found.append(f"records: {brief.records or 'all'}, before {before.records or 'all'}.")
+        sentences.append(f"records: {brief.records or 'all'}, before {before.records or 'all'}.")
     if study.about.description != previous.about.description:
-        found.append("the question differs.")
-    return found
+        sentences.append("the question differs.")
+    return sentences
 
 
 def _masked(study: Study) -> str:

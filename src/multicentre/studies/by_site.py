@@ -51,8 +51,8 @@ def estimates_by_site(
 ) -> tuple[pd.DataFrame | None, list[Figure]]:
     """Return the estimates of the sites as a table, and a forest plot per coefficient, or the reason why not."""
     try:
-        found: SiteEstimates = estimator.by_site()
-        estimates = _restricted(found, variables)
+        all_estimates: SiteEstimates = estimator.by_site()
+        estimates = _restricted(all_estimates, variables)
     except MulticentreError as error:
         return None, [Table("Estimates by site", "No estimates by site.", "model", ["reason"], [[str(error)]])]
     with warnings.catch_warnings():

@@ -61,8 +61,8 @@ class HasHorizon(HasModelInForce):
     def _last_time(self) -> str:
         """Return the end of follow-up with its unit; empty before the fit, or if there is none."""
         agreed: Any = getattr(self, "agreed_", None)
-        known = agreed is not None and agreed.ends < LARGEST
-        return f"{number_text(float(agreed.ends))} {agreed.unit}".strip() if known else ""
+        has_end = agreed is not None and agreed.ends < LARGEST
+        return f"{number_text(float(agreed.ends))} {agreed.unit}".strip() if has_end else ""
 
     def _stating_horizon(self, answer: str) -> str:
         """Return an answer that ends with the sentence on the horizon."""

@@ -161,22 +161,22 @@ def _score_alone(model: Any, federation: Consortium, names: Sequence[str]) -> Sc
         Too few of the site's patients have an event, or none.
     """
     (site,) = federation.sites
-    own = SurvivalEvaluation(model).score_alone(federation.begin(EvaluationSite))
-    if own.concordance is None:
+    site_scores = SurvivalEvaluation(model).score_alone(federation.begin(EvaluationSite))
+    if site_scores.concordance is None:
         raise DisclosureRefused(
             "scores must rest on the site's minimum of patients with an event and of patients without; they rest on "
             "fewer",
             where=site,
             hint=ALONE_HINT,
         )
-    ibs = np.nan if own.ibs is None else -float(own.ibs)
-    scores = {**_concordance(own), "neg_ibs": ibs, "mean_auc": np.nan}
-    described = {"concordance": float(own.concordance), "neg_ibs": ibs}
-    if own.standard_error is not None:
-        described["concordance.error"] = float(own.standard_error)
-    if own.predicted is not None and own.observed is not None:
-        middle = len(own.predicted) // 2
-        described["observed_over_expected"] = float(own.observed[middle, 0] / own.predicted[middle])
+    ibs = np.nan if site_scores.ibs is None else -float(site_scores.ibs)
+    scores = {**_concordance(site_scores), "neg_ibs": ibs, "mean_auc": np.nan}
+    described = {"concordance": float(site_scores.concordance), "neg_ibs": ibs}
+    if site_scores.standard_error is not None:
+        described["concordance.error"] = float(site_scores.standard_error)
+    if site_scores.predicted is not None and site_scores.observed is not None:
+        middle = len(site_scores.predicted) // 2
+        described["observed_over_expected"] = float(site_scores.observed[middle, 0] / site_scores.predicted[middle])
     for name in names:
         if not np.isfinite(scores[name]):
             reason = f"the score {name} is undefined at the single site {site}"

@@ -33,7 +33,7 @@ from multicentre.validation.scoring.judging import (
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-MAX_SUBGROUPS = 100
+MAX_SUBGROUPS = 100  # far more levels than a category of patients has
 # Log odds of a calibration are kept within this; their squares times 2^24 are integers that doubles represent.
 LARGEST_ODDS = 1000.0
 
