@@ -6,7 +6,7 @@ plot.multicentre_run <- function(x, analysis = NULL, ...) {
   table <- coefficient_table(tables)
   heading <- pick(x, analysis)$name
   if (!is.null(curves) && all(c("time", "survival") %in% names(curves))) {
-    plot_survival(curves, heading, ...)
+    plot_survival(curves, heading, type = if (are_steps(x, analysis)) "s" else "l", ...)
   } else if (!is.null(table)) {
     plot_forest(table, heading, ...)
   } else {
@@ -15,7 +15,15 @@ plot.multicentre_run <- function(x, analysis = NULL, ...) {
   invisible(x)
 }
 
-plot_survival <- function(curves, heading, ...) {
+# Curves on a grid of times are interpolated linearly; curves at the recorded times are steps.
+are_steps <- function(run, analysis) {
+  file <- file.path(run$folder, pick(run, analysis)$folder, "figures.json")
+  figures <- if (file.exists(file)) jsonlite::fromJSON(file, simplifyVector = FALSE) else list()
+  curves <- Filter(function(figure) identical(figure$kind, "Curves"), figures)
+  length(curves) == 0 || isTRUE(curves[[1]]$steps)
+}
+
+plot_survival <- function(curves, heading, type = "s", ...) {
   group <- if (is.null(curves$group)) rep("all", nrow(curves)) else curves$group
   groups <- unique(group)
   plot(
@@ -25,7 +33,7 @@ plot_survival <- function(curves, heading, ...) {
   for (i in seq_along(groups)) {
     rows <- curves[group == groups[i], ]
     draw <- function(values, lty) {
-      points(c(0, rows$time), c(1, values), type = "s", lty = lty, col = i)
+      points(c(0, rows$time), c(1, values), type = type, lty = lty, col = i)
     }
     draw(rows$survival, 1)
     draw(rows$lower, 3)

@@ -32,6 +32,15 @@ tidy.multicentre_run <- function(x, analysis = NULL, exponentiate = FALSE, ...) 
   )
 }
 
+# Patients of an analysis: the total that it released, or else the sum over the sites, NA if a site states none.
+patients_of <- function(record, analysis) {
+  if (!is.null(analysis$n_patients)) {
+    return(as.numeric(analysis$n_patients))
+  }
+  counts <- vapply(record$sites, function(site) if (is.null(site$patients)) NA_real_ else as.numeric(site$patients), 1)
+  sum(counts)
+}
+
 #' One row per fit.
 glance.multicentre_run <- function(x, analysis = NULL, ...) {
   chosen <- pick(x, analysis)
@@ -41,7 +50,7 @@ glance.multicentre_run <- function(x, analysis = NULL, ...) {
     method = chosen$method,
     status = chosen$status,
     sites = length(x$record$sites),
-    patients = sum(vapply(x$record$sites, function(site) site$patients, numeric(1)))
+    patients = patients_of(x$record, chosen)
   )
   if (!is.null(tests)) {
     for (i in seq_len(nrow(tests))) {

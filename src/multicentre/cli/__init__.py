@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+import typer.core
 
 from multicentre.cli import (
     analyst,
@@ -23,6 +24,9 @@ from multicentre.cli import (
     site,
     watch,
 )
+
+# With rich installed, typer escapes brackets of help texts for an export to HTML, and prints the backslashes.
+typer.core.HAS_RICH = False
 
 app = typer.Typer(
     name="multicentre",

@@ -414,3 +414,17 @@ def test_demo_answers_in_sentences_and_ends_with_its_report(tmp_path):
     page = report.read_text(encoding="utf-8")
     assert all(words in page for words in ("Simulated federation", "Table 1.", "Creatinine (mg/dL)", "ghent"))
     assert (tmp_path / "demo-hospitals" / "study.toml").is_file()
+
+
+def test_no_help_prints_a_backslash():
+    from typer.main import get_command
+
+    from multicentre.cli import app
+
+    waiting = [([], get_command(app))]
+    while waiting:
+        names, command = waiting.pop()
+        waiting += [([*names, name], one) for name, one in getattr(command, "commands", {}).items()]
+        result = CliRunner().invoke(app, [*names, "--help"])
+        assert result.exit_code == 0
+        assert "\\" not in result.output, names
