@@ -288,7 +288,8 @@ def test_data_in_memory_are_run_and_resumed(tmp_path):
 
 
 def test_lost_site_is_named_when_the_quorum_allows(tmp_path, monkeypatch):
-    study = read_study(write_study(tmp_path, STUDY + "[run]\nquorum = 2\ncompare = false\n"))
+    text = with_privacy("policy = {min_sites_in_sum = 2}") + "[run]\nquorum = 2\ncompare = false\n"
+    study = read_study(write_study(tmp_path, text))
     original = studies_toy.ViewMeansSite.residuals.run
 
     @wraps(original)

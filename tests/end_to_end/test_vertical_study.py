@@ -69,7 +69,7 @@ def test_report_speaks_of_patients_who_are_at_several_sites(page):
     assert "the counts do not add up to a number of patients" in words
     assert "looked at on the 87 patients who are at every site and took part in each fit" in words
     assert "views of all sites joined at one place" in words
-    assert "but for those of send_pseudonyms, agree, relate" in words
+    assert "except for those of send_pseudonyms, agree, relate" in words
     assert "no fit saw" not in words
     assert "pooled rows" not in words
     assert "0 rounds" not in words

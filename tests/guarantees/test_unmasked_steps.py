@@ -22,6 +22,11 @@ ONE_EFFECT = "once per session; a sum over the site's patients whose effective n
 FIXED = "the request is empty or irrelevant; thresholds are constants or the policy's"
 
 JUDGED = {
+    "data/flow.py": {
+        "FlowPart.list_reasons": NAMES,
+        "FlowPart.may_report": "one yes or no about the policy's minimum; the request is empty",
+        "FlowPart.report_flow": "numbers of the approved selection, each 0 or at least the policy's minimum",
+    },
     "linkage/alignment/site.py": {
         "AlignmentPart.count_records": "counts are raised to the policy's minimum; no threshold is asked",
         "AlignmentPart.send_pseudonyms": SINGLE,
@@ -146,6 +151,9 @@ JUDGED = {
         "HashedFolds.find_crowding": FIXED,
         "HashedFolds.find_fineness": "buckets of a key that the coordinator lacks; the threshold is the policy's",
         "HashedFolds.assign": TAKES,
+    },
+    "validation/folds/subgroups.py": {
+        "SubgroupFolds.divide": "acknowledges the approved conditions; a site refuses others (P62)"
     },
     "validation/folds/site.py": {
         "FoldPart.send_digest": "hash of what the coordinator sent",

@@ -19,9 +19,9 @@ def card(
     fields: Annotated[bool, typer.Option("--fields", help="Of a study, print every field that may leave.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a study asks for, or the fields that a method or study would release.
+    """Print what a study asks for, or a method releases.
 
-    No data are read.
+    For a method, every field that would leave. No data are read.
     """
     from multicentre.studies.file_card import card_of_file
 

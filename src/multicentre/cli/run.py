@@ -135,9 +135,9 @@ def demo(
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Run the example study of six simulated hospitals: Table 1, survival curves, tests, models and a report.
+    """Run the example study of six simulated hospitals.
 
-    The demo needs neither files nor a network.
+    It has a Table 1, survival curves, a test, models and a report. The demo needs neither files nor a network.
     """
     from multicentre.cli.progress import progress
     from multicentre.cli.summary import describe_demo, finish_run, run_as_dict

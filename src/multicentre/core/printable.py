@@ -10,7 +10,7 @@ from typing import Any
 _MOVING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # A spreadsheet reads a cell that begins with one of these as a formula; the last five in East Asian editions.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\u2212")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # Marks that change the direction of text, and control characters that JSON and TOML permit in a text.
 _UNESCAPED = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 

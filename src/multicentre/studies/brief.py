@@ -205,7 +205,7 @@ def _analysis(
 ) -> AnalysisBrief:
     block = next((one for one in study.analyses if one.name == name), None)
     question = "" if block is None else block.question or block.title
-    models = [_model_text(one.load()) for one in list_models(part.parameters)]
+    models = [f"{_model_text(one.load())} (SHA-256 {one.sha256})" for one in list_models(part.parameters)]
     parts = [f"Model: {one}." for one in models]
     if block is not None:
         parts += [f"Records where {block.where}."] if block.where else []
@@ -239,7 +239,7 @@ def _protection(card: DisclosureCard) -> str:
 def _model_text(model: Any) -> str:
     """Return what a given model consists of; its digest alone where the study states nothing else."""
     if isinstance(model, ModelDigest):
-        return f"SHA-256 {model.sha256}"
+        return "a file that the study does not hold"
     from multicentre.validation.external.model_files import describe_model
 
     return ", ".join(f"{name} {value}" for name, value in describe_model(model))

@@ -30,7 +30,7 @@ DERIVED = {
 WITH_STATE = {"_handling", "_everyone", "_means", "_parts", "_weigh", "_loss", "_roles", "design", "table"}
 # A request or a number of requests, by which later requests are refused; no answer depends on them.
 REFUSING = {
-    "_n_questions", "_first_requests", "_profiled", "_about_site",
+    "_n_questions", "_first_requests", "_profiled", "_about_site", "_apart",
     "_unit", "_grown", "_before", "_starts", "_settings", "_answered_purpose", "_first_request",
     "_thresholds", "_previous_table",
 }  # fmt: skip

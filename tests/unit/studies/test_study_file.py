@@ -254,8 +254,9 @@ def test_documented_study_is_valid_and_all_keys_are_documented():
     )
     study = study_from_mapping(tomllib.loads(views) | {"privacy": {}})
     assert study.data.label_column == "diagnosis"
-    evaluation = study_from_mapping(tomllib.loads(survival) | tomllib.loads(models), folder=Path("/study"))
-    assert evaluation.parameters["model"].path == Path("/study/models/cox").absolute()
+    validated = study_from_mapping(tomllib.loads(table) | tomllib.loads(models), folder=Path("/study"))
+    assert validated.method == "classifier-validation"
+    assert validated.parameters["model"].load().covariates == ("age", "sex=m")
     assert study_from_mapping(tomllib.loads(events)).data.events.patient == "subject_id"
     assert study_from_mapping(tomllib.loads(survival)).data.survival.categories == {"grade": ("I", "II", "III")}
     assert study_from_mapping(tomllib.loads(table)).data.table.classes == ("no", "yes")

@@ -91,7 +91,7 @@ def test_sites_of_a_horizontal_study_all_need_labels(tmp_path):
     text = STUDY.replace("fed-msgl", "fed-mv-ppca").replace("n_clusters", "n_components")
     with pytest.raises(DataError, match="must have the label column 'diagnosis'; none has") as caught:
         read_sites(read_study(write_departments(tmp_path, text=text)))
-    assert caught.value.where == "lab"
+    assert caught.value.where == "at 2 of 3 sites (lab, radiology)"
 
 
 def with_identifiers(text=STUDY):

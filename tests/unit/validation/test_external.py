@@ -171,7 +171,7 @@ def test_a_model_that_cannot_be_used_is_refused_with_the_key(content, expected):
 
 def test_a_column_that_the_sites_lack_is_named(rows):
     model = model_from_mapping({"family": "binomial", "coefficients": {"sodium": 1.0}})
-    with pytest.raises(SchemaMismatch, match="they lack sodium"):
+    with pytest.raises(SchemaMismatch, match=r"lacks? sodium"):
         ClassifierValidation(model).fit(mc.Federation.in_process(tables(rows)))
 
 
@@ -250,5 +250,5 @@ def test_a_published_cox_model_is_validated_by_the_names_of_its_columns(tmp_path
     actual.save(tmp_path / "model")
     assert mc.survival.SurvivalEvaluation.load(tmp_path / "model").ibs_ == actual.ibs_
     absent = model_from_mapping({**given, "coefficients": {"sodium": 0.3}, "centre": {}})
-    with pytest.raises(SchemaMismatch, match="they lack sodium"):
+    with pytest.raises(SchemaMismatch, match=r"lacks? sodium"):
         mc.survival.SurvivalEvaluation(absent).fit(federation)

@@ -132,7 +132,7 @@ def test_ledgers_of_a_masked_sum_say_that_it_is_about_single_patients():
 
 def test_a_refusal_of_lists_says_what_does_without_them():
     handle = opened()
-    with pytest.raises(RefusedByPolicy, match=r"Mask the sums \(secure_sum=True\)"):
+    with pytest.raises(RefusedByPolicy, match=r'must have relations = "listed"'):
         collect_lists(handle, TERMS, 60)
 
 
