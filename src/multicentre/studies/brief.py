@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from multicentre.estimator.labels import Labels
 from multicentre.privacy.card import DisclosureCard
 from multicentre.studies.saved_models import ModelDigest, list_models
-from multicentre.studies.study import Study, make_estimators
+from multicentre.studies.study import Study, make_estimators, study_terms
 from multicentre.studies.tables import OutcomeTable, SurvivalTable
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ _KINDS = {
     "number": "numbers of this site alone",
 }
 _WIDTH = 100  # of a terminal in which tables of five columns are readable
+# Terms that a list of differences states one by one; more are a different study.
+_MAX_TERMS = 15
 _NOT_STATED = "not stated in the study file (description)"
 
 
@@ -149,7 +151,7 @@ class Brief:
         if self.new is not None:
             parts += ["", "New since the last study that you approved:"]
             parts += [textwrap.fill(one, _WIDTH, initial_indent="  ", subsequent_indent="    ") for one in self.new]
-            parts += [] if self.new else ["  nothing: the same variables, methods and protection"]
+            parts += [] if self.new else ["  nothing: the terms are the same"]
         return "\n".join(parts)
 
 
@@ -364,11 +366,32 @@ def _differences(brief: Brief, before: Brief, study: Study, previous: Study) -> 
             sentences.append(f"{what} no longer used: {', '.join(removed)}.")
     if study.masked != previous.masked:
         sentences.append(f"sums leave {'masked' if study.masked else 'UNMASKED'}, before {_masked(previous)}.")
-    if brief.records != before.records:
-        sentences.append(f"records: {brief.records or 'all'}, before {before.records or 'all'}.")
-    if study.about.description != previous.about.description:
-        sentences.append("the question differs.")
+    terms, earlier = _flat(study_terms(study)), _flat(study_terms(previous))
+    changed = [key for key in sorted(terms.keys() | earlier.keys()) if terms.get(key) != earlier.get(key)]
+    sentences += [f"{key}: {_term(terms.get(key))}, before {_term(earlier.get(key))}." for key in changed[:_MAX_TERMS]]
+    if len(changed) > _MAX_TERMS:
+        sentences.append(f"and {len(changed) - _MAX_TERMS} more terms.")
     return sentences
+
+
+def _flat(terms: Any, key: str = "") -> dict[str, Any]:
+    """Return terms by their path, such as ``analyses.cox.by_site``; analyses are named, not numbered."""
+    if isinstance(terms, Mapping):
+        parts = terms.items()
+    elif isinstance(terms, list) and terms and all(isinstance(one, Mapping) and "name" in one for one in terms):
+        parts = [(one["name"], one) for one in terms]  # type: ignore[assignment]
+    else:
+        return {key: terms}
+    flat: dict[str, Any] = {}
+    for name, value in parts:
+        flat |= _flat(value, f"{key}.{name}" if key else str(name))
+    return flat
+
+
+def _term(value: Any) -> str:
+    """Return a value of the terms as a short text."""
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return _short(text) if value not in (None, "", []) else "nothing"
 
 
 def _masked(study: Study) -> str:

@@ -300,7 +300,7 @@ def study_terms(study: Study) -> dict[str, Any]:
         The files of a model among the parameters are missing or damaged.
     """
     terms: dict[str, Any] = {
-        "study": study.about.model_dump(exclude={"output", "description"}),
+        "study": study.about.model_dump(exclude={"output"}),
         "parameters": _digests(study.parameters),
         "data": study.data.model_dump(exclude={"labels"}),
         "sites": sorted(study.sites),
@@ -310,8 +310,7 @@ def study_terms(study: Study) -> dict[str, Any]:
     }
     if study.analyses:  # a study of a single analysis keeps the digest that it had before there were several
         terms["analyses"] = [
-            {**analysis.model_dump(exclude={"title", "question"}), "parameters": _digests(analysis.parameters)}
-            for analysis in study.analyses
+            {**analysis.model_dump(), "parameters": _digests(analysis.parameters)} for analysis in study.analyses
         ]
     plain: dict[str, Any] = json.loads(json.dumps(terms, sort_keys=True, default=str))
     return plain

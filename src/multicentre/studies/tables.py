@@ -223,7 +223,7 @@ class AnalysisTable(Table):
     """``[[analysis]]``: one of several analyses of a study, all over the same data.
 
     ``where`` selects the records of this analysis; ``subgroups`` are categories by whose levels it is repeated.
-    ``title`` and ``question`` are shown in the report and are not part of the terms that sites approve. ``by_site``
+    ``title`` and ``question`` are shown in the report and to the sites that approve them. ``by_site``
     names the variables whose estimates by site are released.
     """
 

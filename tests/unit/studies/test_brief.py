@@ -1,5 +1,7 @@
 """Brief of a study: what a steward reads before the fields."""
 
+import pytest
+
 from multicentre.studies.brief import brief_of
 from multicentre.studies.disclosure_cards import card_maker, study_card
 from multicentre.studies.study_file import study_from_mapping
@@ -59,6 +61,24 @@ def test_differences_from_the_last_approved_study_are_listed():
     assert "methods added: fed-cox." in new
     assert "sums leave masked, before unmasked." in new
     assert brief(study(), previous=study()).new == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"by_site": ["sex"]},
+        {"subgroups": ["sex"]},
+        {"where": "age >= 65"},
+        {"parameters": {"ties": "breslow"}},
+        {"question": "Another question"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_no_change_of_the_terms_is_called_nothing(changes):
+    analyses = [{"name": "table1", "method": "describe"}, {"name": "cox", "method": "fed-cox", "question": "Why"}]
+    changed = study(analysis=[analyses[0], {**analyses[1], **changes}])
+    (sentence,) = brief(changed, previous=study()).new
+    assert sentence.startswith(f"analyses.cox.{next(iter(changes))}")
 
 
 def test_a_letter_has_one_meaning_on_a_card():
