@@ -64,6 +64,7 @@ FILES = {
         "closed forms, brute force, lifelines",
         "simulated",
     ),
+    "test_survival_of_r.py": ("LogRank by site, FedCox.check_proportionality", "R: survival", "simulated"),
     "test_survival_scores.py": ("scores of survival predictions", "scikit-survival", "simulated"),
     "test_survival_trees.py": ("FedRSF, FedHazardBoost", "scikit-survival; a search by hand", "simulated"),
 }
