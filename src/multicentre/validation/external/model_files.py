@@ -148,7 +148,7 @@ def read_model(path: str | Path) -> GivenModel | FederatedEstimator:
     Returns
     -------
     model
-        Accepted by :func:`evaluate_classifier`, :func:`score`, :class:`ExternalValidation` or
+        Accepted by :func:`evaluate_classifier`, :func:`score`, :class:`~multicentre.validation.ClassifierValidation` or
         :class:`~multicentre.survival.SurvivalEvaluation`.
 
     Raises
