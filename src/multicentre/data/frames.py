@@ -18,8 +18,9 @@ def is_frame(table: object) -> bool:
 
     Examples
     --------
-    >>> is_frame(np.zeros((2, 2)))
-    False
+    >>> import pandas as pd
+    >>> is_frame([[0.0, 0.0]]), is_frame(pd.DataFrame({"age": [61]}))
+    (False, True)
     """
     is_named = _is_polars(table) or hasattr(table, "columns")  # that of a lazy frame is slow, and warns
     return is_named and (hasattr(table, "iloc") or hasattr(table, "__arrow_c_stream__") or _is_polars(table))

@@ -130,7 +130,7 @@ def parse_condition(text: str) -> Condition:
     (('age', 'stage'), ('stage',))
     >>> parse_condition("__import__('os').system('ls') == 0")
     Traceback (most recent call last):
-    multicentre.errors.ConfigurationError: condition, character 11: expected a comparison (==, !=, <, ...; got '('. ...
+    multicentre.errors.ConfigurationError: condition, character 17: a formula must consist of names, numbers, texts ...
     """
     try:
         return _Parser(text).condition()

@@ -45,7 +45,7 @@ def tabulate_sites(profiles: SiteProfiles) -> pd.DataFrame:
     Examples
     --------
     >>> profiles = {name: {"roc_auc": 0.7, "roc_auc.error": 0.02} for name in ("lyon", "oslo")}
-    >>> tabulate_sites(profiles).loc[("roc_auc", "random effects"), "value"].round(3)
+    >>> round(float(tabulate_sites(profiles).loc[("roc_auc", "random effects"), "value"]), 3)
     0.7
     """
     import pandas as pd

@@ -290,8 +290,9 @@ def fit_line(log_odds: Floats, outcomes: Floats, *, intercept_only: bool) -> tup
     >>> rng = np.random.default_rng(0)
     >>> odds = rng.normal(size=4000)
     >>> outcomes = (rng.random(4000) < expit(0.5 * odds)).astype(float)
-    >>> fit_line(odds, outcomes, intercept_only=False)[0].round(1).tolist()
-    [0.0, 0.5]
+    >>> line = fit_line(odds, outcomes, intercept_only=False)[0]
+    >>> bool(abs(line - [0.0, 0.5]).max() < 0.1)
+    True
     """
     line = Line(0.0, float(intercept_only), rounding=1e-9 * len(outcomes))
     for _ in range(MOST_LINES):
