@@ -130,8 +130,12 @@ def test_a_steward_approves_a_study_by_keyboard_alone(folder, serve, browser, tm
     if pictures := os.environ.get("MULTICENTRE_PICTURES"):
         browser.picture(Path(pictures) / f"proposal-{width}.png")
     text = browser.value("document.body.innerText")
-    assert "Every field that would leave" in text
-    browser.tab_to("I have read all")
+    assert "Variables that it uses" in text
+    assert "What may leave" in text
+    browser.tab_to("All ")
+    browser.press(" ")
+    assert "Every field that would leave" in browser.value("document.body.innerText")
+    browser.tab_to("I have read what the study asks for")
     browser.press(" ")
     assert browser.value("document.activeElement.checked")
     assert not (folder / "approved").exists()
