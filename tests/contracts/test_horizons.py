@@ -17,7 +17,7 @@ SETTINGS = {
     "aalen-johansen": {"n_times": 8},
     "fed-cox": {},
     "fed-cox, grid": {"times": "grid", "n_times": 8},
-    "fed-deep-surv": {"n_rounds": 1, "n_times": 8},
+    "fed-deep-surv": {"max_iter": 1, "n_times": 8},
     "fed-hazard-boost": {"n_estimators": 2, "n_times": 4},
     "fed-mixed-cox": {"n_times": 8},
     "fed-rsf": {"n_estimators": 2, "n_times": 4},

@@ -66,9 +66,9 @@ class ModelValidation(FederatedEstimator):
     metrics: ClassVar[Mapping[str, Metric]] = {}
     model_phrases: ClassVar[Phrases] = {
         "model": lambda validation: model_phrase(validation.model),
-        "thresholds": "",
-        "threshold": "",
-        "n_groups": "",
+        "threshold": "records classified above a probability of {}",
+        "thresholds": "net benefit at thresholds {}",
+        "n_groups": "at most {} groups in the calibration curve",
         "subgroups": "subgroups by {}",
         "subgroup_limits": "limits of subgroups {}",
         "min_records": "bins of at least {} records",
