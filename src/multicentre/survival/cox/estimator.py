@@ -371,7 +371,7 @@ class FedCox(CoxResults):
         """
         ranges = {"transform": OneOf(*TRANSFORMS), "test": OneOf("score", "residuals")}
         check_parameters({"transform": transform, "test": test}, ranges)
-        fit, plan, agreed, session = self._reached, self._plan(), self.agreed_, self.session
+        session, fit, plan, agreed = self.session, self._reached, self._plan(), self.agreed_  # first: raises if loaded
         values = value_times(session, agreed, fit, plan, transform, of_all=test == "score")
         sums = sum_residuals(session, agreed, fit, plan, values)
         if test == "score":
