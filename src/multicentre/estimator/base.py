@@ -41,8 +41,7 @@ from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import Applicable, ParameterRanges, check_applicable, check_parameters
 from multicentre.estimator.presentation import Presented
 from multicentre.estimator.registry import METHODS, import_class, packages
-from multicentre.estimator.saved import Arrays, SavedAttributes, pack_attributes, unpack_attributes
-from multicentre.estimator.saved_types import matches
+from multicentre.estimator.saved import Arrays, SavedAttributes, check_types, pack_attributes, unpack_attributes
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guarantee import Guarantee, guarantee_of, guarantee_of_plan
 
@@ -435,17 +434,16 @@ def find_estimator(name: str) -> type[FederatedEstimator]:
 def _restored(kind: type[M], description: Mapping[str, Any], arrays: Arrays) -> M:
     """Return the model that checked files describe."""
     model = kind(**description["parameters"])
-    model.history_ = [dict(entry) for entry in description["history"]]
+    model.history_ = description["history"]
     model.left_out_ = {str(site): str(reason) for site, reason in description["left_out"].items()}
     model.lost_ = {str(site): str(reason) for site, reason in description.get("lost", {}).items()}
     stated = description["privacy"]
     model.privacy_ = None if stated is None else Guarantee.stated_in_file(stated)
     if isinstance(model, HandlesMissing):
         model.missing_values_ = MissingValues.from_dict(description["missing"])
-        if not matches(model.missing_values_, MissingValues):
-            raise IntegrityError("counts of missing values must be numbers; got another type", where="missing")
     _check_promise(model)
     model._restore(arrays, description["facts"])
+    check_types(model)
     return model
 
 

@@ -99,7 +99,7 @@ def unpack_attributes(model: object, declared: SavedAttributes, arrays: Arrays, 
     Raises
     ------
     IntegrityError
-        The files lack an attribute that every fitted model has, or one has another type than the class declares.
+        The files lack an attribute that every fitted model has.
     """
     values = {**facts, **arrays}
     for name, form in declared.items():
@@ -111,6 +111,10 @@ def unpack_attributes(model: object, declared: SavedAttributes, arrays: Arrays, 
             setattr(model, name, form.unpack(values[name]))
         elif not form.optional:
             raise IntegrityError(f"the files must hold {name}; got none", where="model")
-        is_final = form.unpack is not _unchanged or form.pack is _unchanged  # the class converts the others later
-        if is_final and name in vars(model) and not matches(vars(model)[name], declared_type(type(model), name)):
+
+
+def check_types(model: object) -> None:
+    """Raise IntegrityError unless all attributes of a restored model have the types that its class declares."""
+    for name, value in vars(model).items():
+        if not matches(value, declared_type(type(model), name)):
             raise IntegrityError(f"{name} must have the type of a fitted model; got another", where="model")

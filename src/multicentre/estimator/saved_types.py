@@ -21,10 +21,9 @@ def declared_type(kind: type, name: str) -> Any:
         annotation = vars(base).get("__annotations__", {}).get(name)
         if annotation is None:
             continue
-        if not isinstance(annotation, str):
-            return annotation
+        holder = type("Holder", (), {"__annotations__": {name: annotation}})
         try:
-            return eval(annotation, vars(sys.modules[base.__module__]))
+            return get_type_hints(holder, globalns=vars(sys.modules[base.__module__]))[name]
         except NameError:  # a name for type checkers only
             return UNKNOWN
     return UNKNOWN

@@ -9,7 +9,7 @@ import pytest
 import multicentre as mc
 from multicentre.errors import IntegrityError
 from multicentre.estimator.printing import frame_as_latex, table_text
-from multicentre.estimator.saved import PLAIN, unpack_attributes
+from multicentre.estimator.saved import PLAIN, check_types, unpack_attributes
 
 
 def effects(name):
@@ -51,6 +51,8 @@ def test_latex_escapes_names_and_bounds_p_values():
 @pytest.mark.parametrize("forged", [None, True, "x", [], {}, [[1]]])
 def test_a_fact_of_another_type_is_refused_at_load(forged):
     model = mc.regression.FedLogisticRegression()
+    unpack_attributes(model, {"n_patients_": PLAIN}, {}, {"n_patients_": forged})
     with pytest.raises(IntegrityError, match="type of a fitted model"):
-        unpack_attributes(model, {"n_patients_": PLAIN}, {}, {"n_patients_": forged})
+        check_types(model)
     unpack_attributes(model, {"n_patients_": PLAIN}, {"n_patients_": np.int64(120)}, {})
+    check_types(model)

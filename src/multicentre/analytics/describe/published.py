@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.analytics.describe.suppression import with_totals
-from multicentre.analytics.describe.table_one import OVERALL, Row, TableOne
+from multicentre.analytics.describe.table_one import OVERALL, Kind, Row, TableOne
 
 Floats = NDArray[np.float64]
 Numbers = list[list[float | None]]
@@ -26,7 +26,7 @@ class Published:
     ----------
     n_patients : int
         Patients of all sites.
-    rows : list of list
+    rows : list of tuple
         Variable, kind, level and cells of each row of the table.
     numbers : list of list
         Variable, group, patients with and without a value, mean, standard deviation and quartiles; None if left out.
@@ -41,7 +41,7 @@ class Published:
     """
 
     n_patients: int
-    rows: list[list[Any]]
+    rows: list[tuple[str, Kind, str, list[str]]]
     numbers: list[list[Any]]
     histograms: dict[str, list[Any]]
     rank_tests: dict[str, list[Any]]
@@ -60,7 +60,7 @@ class Published:
         ]
         return cls(
             n_patients,
-            [[row.variable, row.kind, row.level, row.cells] for row in table.rows()],
+            [(row.variable, row.kind, row.level, row.cells) for row in table.rows()],
             [_plain(row) for row in _numbers(table)],
             {} if bins.is_empty else {name: _histogram(table, place) for place, name in enumerate(names)},
             {

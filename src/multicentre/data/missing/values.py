@@ -139,6 +139,8 @@ class MissingValues:
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
         """Create the counts from the output of :meth:`to_dict`."""
+        if len(facts["columns"]) != len(facts["entries"]):
+            raise DataError("there must be one number of missing entries per column; got another", where="missing")
         return cls(**{**facts, "columns": tuple(facts["columns"]), "entries": tuple(facts["entries"])})
 
     @property

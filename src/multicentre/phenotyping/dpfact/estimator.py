@@ -418,7 +418,7 @@ class DPFact(PhenotypeModel):
         ]
 
     def _remarks(self) -> str:
-        if self.rare_codes_ is None:
+        if not self.rare_codes_:
             return super()._remarks()
         entries, codes = (100 * self.rare_codes_[name] for name in ("entries", "codes"))
         share = f"Codes not on the list have {entries:.0f} % of the entries; they are {codes:.0f} % of a site's codes."

@@ -113,6 +113,8 @@ class CoxResults(HasEffects, SurvivalEstimator):
     covariance_: Floats
     log_likelihood_: float
     converged_: bool
+    n_patients_: int
+    n_events_: int
     tests_: dict[str, TestResult]
     proportionality_: dict[str, TestResult]
     confidence_level: float

@@ -172,6 +172,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         "site_refusals_": PLAIN,
         **HasHorizon.saved_horizon,
     }
+    site_refusals_: dict[str, str]
     metrics: ClassVar[Mapping[str, Metric]] = SurvivalEstimator.metrics
 
     def __init__(

@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
+from multicentre.errors import IntegrityError
 from multicentre.estimator.parameters import OneOf, ParameterRanges, check_parameters
-from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
+from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import SurvivalMissing
 from multicentre.survival.estimator import SurvivalEstimator
@@ -161,6 +162,13 @@ class FedSurvBoost(SurvivalEstimator):
         **dict.fromkeys(("chosen_", "dropped_"), Saved(list, tuple)),
     }
     site_part: ClassVar[type[SitePart]] = BoostSite
+    votes_: Floats
+    training_errors_: Floats
+    chosen_: tuple[str, ...]
+    dropped_: tuple[str, ...]
+    stopped_because_: str
+    recalibrated_: bool
+    _sizes: NDArray[np.int64]
 
     def __init__(
         self,
@@ -294,6 +302,11 @@ class FedSurvBoost(SurvivalEstimator):
             return None
         calibration = session.once("calibration", messages.Calibration, lambda: calibrate(session, 0))
         return calibration if calibration.slope > 0 else None
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        if len({len(self.votes_), len(self.training_errors_), len(self.chosen_), len(self._sizes)}) > 1:
+            raise IntegrityError("votes, errors and origins must have one entry per hypothesis", where="model")
 
     def _set_fit(self, result: Pass, calibration: messages.Calibration | None) -> None:
         ensemble, n_kept = result.ensemble, result.n_kept
