@@ -111,6 +111,20 @@ def effective_number(weights: NDArray[np.float64]) -> float:
     return float(shares.sum() ** 2 / (shares @ shares))
 
 
+def effective_departures(terms: NDArray[np.float64]) -> float:
+    """Return the effective number of patients whose term of a sum departs from the most frequent term.
+
+    A patient whose term is the most frequent one is not told apart by the sum.
+
+    Examples
+    --------
+    >>> effective_departures(np.array([0.0, 0.0, 0.0, 5.0])), effective_departures(np.array([2.0, 2.0, 3.0, 3.0]))
+    (1.0, 2.0)
+    """
+    values, counts = np.unique(terms, return_counts=True)
+    return effective_number(terms - values[counts.argmax()]) if len(values) else float("inf")
+
+
 def fewest_different(X: NDArray[np.float64]) -> int:
     """Count the smallest non-empty group of patients who differ from the others in a column.
 

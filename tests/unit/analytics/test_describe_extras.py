@@ -151,7 +151,7 @@ def test_a_site_refuses_scores_that_single_out_a_bin(fit):
     score = np.zeros(bins.counts.shape[1:])
     score[:, 100] = 1.0
     request = RankScores(**fields, low=bins.low, width=bins.width, score=score)
-    with pytest.raises(MulticentreError, match="rising from bin to bin"):
+    with pytest.raises(MulticentreError, match="mean rank per variable and bin"):
         fit.session.sum(DescribeSite.sum_rank_products, request)
 
 

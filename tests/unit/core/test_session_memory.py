@@ -32,7 +32,7 @@ WITH_STATE = {"_handling", "_everyone", "_means", "_parts", "_weigh", "_loss", "
 REFUSING = {
     "_n_questions", "_first_requests", "_profiled", "_about_site", "_apart",
     "_unit", "_grown", "_before", "_starts", "_settings", "_answered_purpose", "_first_request",
-    "_thresholds", "_previous_table",
+    "_thresholds", "_previous_table", "_ranked",
 }  # fmt: skip
 # Masks and labels, which the sites make up and sign themselves.
 KEYS = {"_nonce", "_used_names", "_agreement"}

@@ -251,7 +251,7 @@ class Describe(DescribeResults):
 
     def _correlate_ranks(self, session: Session) -> Floats:
         bins = self.histograms_
-        request = RankScores(**self._fields(), low=bins.low, width=bins.width, score=bins.scores())
+        request = RankScores(**self._fields(), low=bins.low, width=bins.width, score=bins.mean_ranks())
         sums = session.once("rank-products", Products, lambda: session.sum(DescribeSite.sum_rank_products, request))
         return self._correlations_of(sums)
 

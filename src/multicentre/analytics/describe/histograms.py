@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.analytics.describe.bins import Grid, join_bins, shown_borders
-from multicentre.analytics.describe.ranks import RankTest, rank_scores, rank_test
+from multicentre.analytics.describe.ranks import RankTest, mean_ranks, rank_test
 from multicentre.core.messages import Message, array
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class Histograms(Message):
         """Fine bins."""
         return Grid(self.low, self.width, self.step)
 
-    def scores(self) -> Floats:
-        """Return the standardised mean rank of each bin of each variable over all patients, shape (d, b)."""
-        return np.array([rank_scores(column) for column in self.counts.sum(axis=0).astype(np.float64)])
+    def mean_ranks(self) -> Floats:
+        """Return the mean rank of each bin of each variable over all patients, shape (d, b)."""
+        return np.array([mean_ranks(column) for column in self.counts.sum(axis=0).astype(np.float64)])
 
     def is_exact(self, variable: int) -> bool:
         """Return whether each bin with two patients or more contains one value."""

@@ -143,9 +143,9 @@ class Standard(Groups):
 
 @dataclass(frozen=True)
 class RankScores(BinEdges):
-    """Standardised mean rank of each bin over all sites, for rank correlations."""
+    """Mean rank of each bin among the patients of all sites, for rank correlations."""
 
-    score: Floats = array("score of each bin of each variable", ("d", "b"))
+    score: Floats = array("mean rank of each bin of each variable; the counts of the bins follow", ("d", "b"))
 
 
 @dataclass(frozen=True)

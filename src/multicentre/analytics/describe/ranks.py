@@ -69,8 +69,7 @@ def rank_test(counts: Floats, is_single: NDArray[np.bool_]) -> RankTest:
     ties = tie_factor(in_bin)
     if len(used) < 2 or not ties > 0:
         return RankTest(nan, nan, nan, nan, False)
-    mean_ranks = np.cumsum(in_bin) - in_bin + (in_bin + 1.0) / 2.0
-    sums, sizes = used @ mean_ranks, used.sum(axis=1)
+    sums, sizes = used @ mean_ranks(in_bin), used.sum(axis=1)
     statistic = between(sums, sizes, n) / ties
     freedom = len(used) - 1
     p_value = float(chi2.sf(statistic, freedom))
@@ -87,6 +86,34 @@ def rank_test(counts: Floats, is_single: NDArray[np.bool_]) -> RankTest:
     return RankTest(statistic, p_value, float(chi2.sf(most, freedom)), float(chi2.sf(least, freedom)), False)
 
 
+def mean_ranks(in_bin: Floats) -> Floats:
+    """Return the mean rank of each bin, shape (b,).
+
+    Examples
+    --------
+    >>> mean_ranks(np.array([2.0, 0.0, 1.0])).tolist()
+    [1.5, 2.5, 3.0]
+    """
+    return np.asarray(np.cumsum(in_bin) - in_bin + (in_bin + 1.0) / 2.0, dtype=np.float64)
+
+
+def counts_of_ranks(ranks: Floats) -> Floats:
+    """Return the counts of the bins with these mean ranks, shape (b,); the inverse of :func:`mean_ranks`.
+
+    A count is negative or no whole number if the ranks are not mean ranks.
+
+    Examples
+    --------
+    >>> counts_of_ranks(np.array([1.5, 2.5, 3.0])).tolist()
+    [2.0, 0.0, 1.0]
+    """
+    counts, n_below = np.zeros(len(ranks)), 0.0
+    for place, rank in enumerate(ranks.tolist()):
+        counts[place] = 2.0 * (rank - n_below) - 1.0
+        n_below += counts[place]
+    return counts
+
+
 def rank_scores(in_bin: Floats) -> Floats:
     """Return the mean rank of each bin, standardised over the patients, shape (b,); 0 if all share a bin.
 
@@ -96,8 +123,7 @@ def rank_scores(in_bin: Floats) -> Floats:
     [-1.0, 0.0, 1.0]
     """
     n = float(in_bin.sum())
-    ranks = np.cumsum(in_bin) - in_bin + (in_bin + 1.0) / 2.0
-    centred = ranks - (n + 1.0) / 2.0
+    centred = mean_ranks(in_bin) - (n + 1.0) / 2.0
     spread = float(np.sqrt((in_bin * centred**2).sum() / n)) if n else 0.0
     return np.asarray(centred / spread if spread > 0 else np.zeros(len(in_bin)), dtype=np.float64)
 

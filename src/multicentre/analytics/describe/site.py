@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from multicentre.analytics.describe.bins import N_BINS, STEPS, are_fine, bins_of, is_multiple
 from multicentre.analytics.describe.messages import (
+    PATIENTS,
     TOTAL,
     BinCounts,
     BinEdges,
@@ -34,11 +35,14 @@ from multicentre.analytics.describe.messages import (
     Standard,
     Units,
 )
+from multicentre.analytics.describe.ranks import counts_of_ranks, rank_scores
 from multicentre.analytics.describe.site_quality import SPIKES, quality_of_column
 from multicentre.analytics.describe.units import LARGEST_EXPONENT, check_sums, exponents_of
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
+from multicentre.core.transcript import digest_of
 from multicentre.data.categories import families, read_level
+from multicentre.data.records import effective_departures
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.statistics.quantiles.site import CountingPart
@@ -64,6 +68,7 @@ class DescribeSite(CountingPart):
     }
     data: TableData
     state: Groups | None = None
+    _ranked: str = ""
 
     @step(releases=Described, when="once")
     def describe(self, request: Nothing) -> Described:
@@ -157,16 +162,24 @@ class DescribeSite(CountingPart):
         """Sum products of the scores of the bins, for rank correlations."""
         self._agree(request)
         self._check_bins(request)
-        numbers = self._numbers
-        # Ranks rise from bin to bin; other scores would single out the patients of one bin.
-        if request.score.shape != (numbers.shape[1], N_BINS + 2) or (np.diff(request.score, axis=1) < 0).any():
-            raise MessageError("there must be a score per variable and bin, rising from bin to bin", where=self.method)
+        numbers, cells = self._numbers, []
+        pooled_counts = _pooled_counts(request.score, numbers.shape[1])
+        digest = digest_of(request)
+        if self._ranked not in ("", digest):
+            raise DisclosureRefused(
+                "ranks of a fit must be those of its first request for rank correlations; got different ones",
+                where="sum_rank_products",
+                hint="Begin a new fit.",
+            )
+        self._ranked = digest
         scores = np.full(numbers.shape, np.nan)
-        for place, column in enumerate(numbers.T):
-            present = ~np.isnan(column)
-            bins = bins_of(column[present], float(request.low[place]), float(request.width[place]))
-            scores[present, place] = request.score[place, bins]
-        return self._products(scores)
+        for place, pooled in enumerate(pooled_counts):
+            present = ~np.isnan(numbers[:, place])
+            bins = bins_of(numbers[present, place], float(request.low[place]), float(request.width[place]))
+            cells.append(np.bincount(bins, minlength=N_BINS + 2))
+            # All sites together have at least the patients of this site. A refusal of fewer would disclose its counts.
+            scores[present, place] = rank_scores(np.maximum(pooled, cells[-1]))[bins]
+        return self._products(scores, *cells, *self._departures(scores))
 
     @step(releases=SiteQuality, when="on request", refusable=True)
     def check_quality(self, request: Groups) -> SiteQuality:
@@ -211,11 +224,19 @@ class DescribeSite(CountingPart):
             )
         return np.asarray(np.exp2(exponent.astype(np.float64)), dtype=np.float64)
 
-    def _products(self, values: Floats) -> Products:
+    def _products(self, values: Floats, *cells: NDArray[Any]) -> Products:
         observed, filled = (~np.isnan(values)).astype(np.float64), np.nan_to_num(values)
         pairs = np.rint(observed.T @ observed).astype(np.int64)
         sums = filled.T @ observed, (filled**2).T @ observed, filled.T @ filled
-        return Products(pairs, *sums, patients=self._behind(pairs))
+        return Products(pairs, *sums, patients=self._behind(pairs, *cells))
+
+    def _departures(self, scores: Floats) -> list[Floats]:
+        """Return the effective numbers of patients behind sums of scores and of their products; not under a mask."""
+        if self.masked:
+            return []
+        columns = [*scores.T, *(one * other for place, one in enumerate(scores.T) for other in scores.T[: place + 1])]
+        numbers = [effective_departures(column[~np.isnan(column)]) for column in columns]
+        return [np.array([number for number in numbers if number < len(scores)])]
 
     def _off_step(self, column: Floats, each: float) -> int:
         present = column[~np.isnan(column)]
@@ -303,3 +324,12 @@ class DescribeSite(CountingPart):
             return len(self.data)
         cells = np.concatenate([np.asarray(each, dtype=np.float64).ravel() for each in counts])
         return int(cells[cells > 0].min(initial=len(self.data)))
+
+
+def _pooled_counts(ranks: Floats, n_variables: int) -> list[Floats]:
+    """Return the patients of all sites in each bin, by variable, from the mean ranks of the bins."""
+    if ranks.shape == (n_variables, N_BINS + 2):
+        pooled = [counts_of_ranks(row) for row in ranks]
+        if all((row >= 0).all() and (row == np.rint(row)).all() and row.sum() <= PATIENTS for row in pooled):
+            return pooled
+    raise MessageError("there must be a mean rank per variable and bin, of whole numbers of patients", where="describe")
