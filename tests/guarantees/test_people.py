@@ -367,3 +367,25 @@ def test_all_events_of_a_patient_are_one_row_and_paid_for_once(tmp_path):
             mc.Federation.in_process({"oslo": several}, policy=budget(tmp_path))
         )
     assert spent(tmp_path, "oslo") == 0
+
+
+def encounters(seed=0):
+    """Return 60 encounters of 3 persons, with an id for each encounter."""
+    rng, owners = np.random.default_rng(seed), [f"{seed}-{i % 3}" for i in range(60)]
+    ids = [f"{seed}-encounter-{i}" for i in range(60)]
+    data = mc.data.MultiViewData({"a": rng.normal(size=(60, 2)), "b": rng.normal(size=(60, 3))}, ids=ids)
+    return data.with_identifier(owners)
+
+
+def test_ids_of_encounters_do_not_reach_a_minimum():
+    sites = {site: encounters(seed) for seed, site in enumerate(SITES)}
+    federation = mc.Federation.in_process(sites, policy=mc.Policy(min_patients=10))
+    with pytest.raises(DisclosureRefused, match="fewer patients than its policy's minimum"):
+        mc.multiview.FedMvPPCA(1).fit(federation)
+
+
+def test_ids_of_encounters_are_counted_as_persons_behind_noise(tmp_path):
+    sites = {site: encounters(seed) for seed, site in enumerate(SITES)}
+    federation = mc.Federation.in_process(sites, study="s", policy=budget(tmp_path), secure_sum=False)
+    private_fit(federation)
+    assert {patients for _, patients in released(federation)} == {3}

@@ -6,7 +6,7 @@ other site counts records, and its cards and ledgers state this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -109,7 +109,7 @@ class People:
             raise ConfigurationError(
                 "one_row_per_patient must be false if an identifier repeats; got true",
                 where="one_row_per_patient",
-                hint="Leave it out, or name the patients by id_column, which takes precedence over identifiers.",
+                hint="Leave it out, or name an identifier first that no two patients share. An id_column does not replace it.",
             )
 
     @property
@@ -197,7 +197,8 @@ def people_of(data: Any, site: str = "", *, one_row_per_patient: bool = False) -
 
     The first applicable rule is used:
 
-    1. `ids` name the patient of each record.
+    1. `ids` name the patient of each record. Ids with the same first identifier count as one patient, since ids may be
+       those of encounters.
     2. The first column of identifiers names the patient of at least one record.
     3. The class of the data, or the study, states that there is one row per patient (``one_row_per_patient``).
 
@@ -216,13 +217,36 @@ def people_of(data: Any, site: str = "", *, one_row_per_patient: bool = False) -
         `one_row_per_patient` is set, and an identifier repeats.
     """
     ids, identifier = getattr(data, "ids", None), getattr(data, "identifier", None)
-    if ids is not None:
-        return People(str(one) for one in ids)
     column = [] if identifier is None else identifier.column(identifier.names[0])
-    if all(one is None for one in column):
+    is_named = any(one is not None for one in column)
+    if ids is None and not is_named:
         return People(one_each=one_row_per_patient or bool(getattr(type(data), "one_row_per_patient", False)))
-    names = (None if one is None else normalise_identifier(one) or one for one in column)
+    names = [None if one is None else normalise_identifier(one) or one for one in column]
+    if ids is not None:
+        names = _coarser([str(one) for one in ids], names) if is_named else [str(one) for one in ids]
     try:
         return People(names, one_each=one_row_per_patient)
     except ConfigurationError as error:
         raise error.at(site) from None
+
+
+def _coarser(ids: Sequence[str], names: Sequence[str | None]) -> list[str | None]:
+    """Return one id for all records that are linked by the same id or the same name.
+
+    Examples
+    --------
+    >>> _coarser(["1", "2", "2", "3"], ["ann", "ann", None, "bob"])
+    ['1', '1', '1', '3']
+    """
+    _, by_id = np.unique(ids, return_inverse=True)
+    keys = [f"id {one}" if name is None else f"name {name}" for one, name in zip(ids, names, strict=True)]
+    _, by_name = np.unique(keys, return_inverse=True)
+    first = np.arange(len(ids))
+    while True:
+        before = first
+        for groups in (by_id, by_name):
+            smallest = np.full(len(ids), len(ids))
+            np.minimum.at(smallest, groups, first)
+            first = smallest[groups]
+        if np.array_equal(first, before):
+            return [ids[place] for place in first.tolist()]

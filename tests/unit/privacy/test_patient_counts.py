@@ -101,10 +101,12 @@ def site(**said):
     return SimpleNamespace(**said)
 
 
-def test_ids_go_before_identifiers_and_these_before_what_the_study_states():
+def test_ids_and_first_identifiers_go_before_what_the_study_states():
     born = Identifiers({"born": ["1950-01-31"] * 3, "card": ["7", "8", "9"]})
-    assert people_of(site(ids=["1", "2", "3"], identifier=born)).most_records == 1
-    assert people_of(site(ids=["1", "2", "3"], identifier=born), one_row_per_patient=True).most_records == 1
+    card = Identifiers({"card": ["7", "8", None], "born": ["1950-01-31"] * 3})
+    assert people_of(site(ids=["1", "2", "3"], identifier=card), one_row_per_patient=True).most_records == 1
+    assert people_of(site(ids=["1", "2", "3"], identifier=Identifiers([None] * 3))).most_records == 1
+    assert people_of(site(ids=["1", "1", "3"], identifier=card)).most_records == 2
     assert people_of(site(identifier=born)).most_records == 3
     assert people_of(site(identifier=Identifiers([None, None])), one_row_per_patient=True).counted == "patients"
     assert people_of(site(identifier=Identifiers([None, None]))).counted == "records"
@@ -138,3 +140,15 @@ def test_a_tensor_of_events_has_one_row_per_patient_unless_its_identifiers_say_o
     tensor = EventTensor([[0, 0, 0], [1, 0, 0]], [1.0, 1.0], {"procedure": ["p"], "diagnosis": ["d"]})
     assert people_of(tensor).counted == "patients"
     assert people_of(tensor.with_identifier(["7", "7"])).most_records == 2
+
+
+def test_ids_that_are_finer_than_the_first_identifier_count_by_the_identifier():
+    persons = Identifiers({"card": ["7", "7", "8"]})
+    assert people_of(site(ids=["1", "2", "3"], identifier=persons)).most_records == 2
+    with pytest.raises(ConfigurationError, match="an identifier repeats"):
+        people_of(site(ids=["1", "2", "3"], identifier=persons), one_row_per_patient=True)
+
+
+def test_records_are_of_one_patient_along_any_chain_of_ids_and_identifiers():
+    chain = Identifiers({"card": ["7", "7", "8", "8", "9"]})
+    assert people_of(site(ids=["1", "2", "2", "3", "4"], identifier=chain)).most_records == 4
