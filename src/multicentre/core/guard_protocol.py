@@ -101,8 +101,10 @@ class SessionSeal:
     keys: SitePart
 
 
-def check_masking(gate: Gate, call: Call, sealing: SessionSeal) -> None:
-    """Check, before anything is computed, that the answer to a call can be masked.
+def check_masking(gate: Gate, call: Call, sealing: SessionSeal) -> bool:
+    """Check that the answer to a call can be masked, and return whether the mask hides it.
+
+    It does not if this site may be the only one with a view or column, whose total is then its own sum.
 
     Raises
     ------
@@ -114,8 +116,11 @@ def check_masking(gate: Gate, call: Call, sealing: SessionSeal) -> None:
     except MulticentreError as error:
         gate.note_departure(call, error)
         raise
-    if call.step.part.sums_fields:
-        gate.check_sites_per_field(call, sealing.seal.sites_behind(call, sealing.keys))
+    if not call.step.part.sums_fields:
+        return True
+    behind = sealing.seal.sites_behind(call, sealing.keys)
+    gate.check_sites_per_field(call, behind)
+    return all(field.fewest > 1 or sealing.keys.site not in field.sites for field in behind.values())
 
 
 def check_alignment(part: SitePart, call: Call) -> None:

@@ -188,9 +188,8 @@ class SiteRuntime:
         """Return the answer to a call that was entered, or enter in the transcript that this site refused it."""
         try:
             self._gate.admit(call)
-            if call.mask is not None:
-                check_masking(self._gate, call, self._session_seal(call))
-            release = run_step(call, self.sessions, self._gate)
+            is_hidden = call.mask is not None and check_masking(self._gate, call, self._session_seal(call))
+            release = run_step(call, self.sessions, self._gate, is_hidden=is_hidden)
             release = self._gate.release(call, release, self.sessions.rows_behind(call))
             return self._protect(call, release)
         except (Exception, SystemExit):

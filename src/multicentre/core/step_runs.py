@@ -15,7 +15,7 @@ from multicentre.core.transcript import SiteTranscript
 from multicentre.errors import ConfigurationError
 
 
-def run_step(call: Call, sessions: SiteSessions, gate: Gate) -> Release:
+def run_step(call: Call, sessions: SiteSessions, gate: Gate, *, is_hidden: bool) -> Release:
     """Run the step of a call and return its answer, which has not passed the gate yet.
 
     Parameters
@@ -24,6 +24,8 @@ def run_step(call: Call, sessions: SiteSessions, gate: Gate) -> Release:
         Entered in the transcript and admitted by the gate.
     sessions : SiteSessions
     gate : Gate
+    is_hidden : bool
+        Whether a mask hides the answer in a total over sites. Otherwise it is checked as an unmasked one.
 
     Raises
     ------
@@ -33,7 +35,7 @@ def run_step(call: Call, sessions: SiteSessions, gate: Gate) -> Release:
     with _noting_failure(gate, call):
         part = sessions.part(call.session, call.step.part, call.selection)
         part.noised = gate.hides(call)
-        part.masked, part.least_behind = call.mask is not None, _least_behind(call, sessions, gate)
+        part.masked, part.least_behind = is_hidden, _least_behind(call, sessions, gate)
         part.n_peers = call.n_peers
         check_alignment(part, call)
         if not (part.masked or part.noised):

@@ -299,7 +299,8 @@ class SitePart:
     noised : bool
         True if the answer to the present call gets noise that hides each patient; set by the site for every call.
     masked : bool
-        True if the answer to the present call leaves as a masked summand; set by the site for every call.
+        True if the answer to the present call leaves as a masked summand and other sites add to each of its fields; set
+        by the site for every call.
     least_behind : int
         Minimum number of patients behind a value by the site's policy; models that leave a site unmasked must rest on
         as many. If patients have several records it is a number of records which belong to at least that many patients,

@@ -67,6 +67,8 @@ def add_record(data: T, record: T) -> T:
 # Patients behind an unmasked update of a network. The coordinator can send a unit that responds to a single patient;
 # the update of its weights is then a multiple of that patient's row.
 BEHIND_AN_UPDATE = 1
+# Largest share of one patient in an unmasked sum; the default of ACRO's rule of dominance.
+MAX_SHARE = 0.7
 
 
 def fewest_alike(rows: NDArray[Any]) -> int:
@@ -125,11 +127,28 @@ def effective_departures(terms: NDArray[np.float64]) -> float:
     return effective_number(terms - values[counts.argmax()]) if len(values) else float("inf")
 
 
+def is_dominated(values: NDArray[np.float64]) -> bool:
+    """Return whether one patient makes more than 70 % of the sum of the values, or of their squares about the mean.
+
+    The p % rule of statistical disclosure control; the limit is that of ACRO.
+
+    Examples
+    --------
+    >>> is_dominated(np.array([2.0, 3.0, 90.0])), is_dominated(np.array([2.0, 3.0, 4.0])), is_dominated(np.zeros(2))
+    (True, False, False)
+    """
+    if len(values) < 3:  # two values are equally far from their mean; their number alone refuses them
+        return False
+    scaled = values / (float(np.abs(values).max()) or 1.0)
+    sums = np.abs(scaled), np.square(scaled - scaled.mean())
+    return any(float(terms.max()) > MAX_SHARE * float(terms.sum()) for terms in sums)
+
+
 def fewest_different(X: NDArray[np.float64]) -> int:
-    """Count the smallest non-empty group of patients who differ from the others in a column.
+    """Count the smallest non-empty group of patients who differ from the others in a column; 1 if one dominates it.
 
     The groups of a column are the patients without a value, those with a value, and those whose value differs from the
-    most frequent one.
+    most frequent one. A patient dominates a column by the rule of :func:`is_dominated`.
 
     Parameters
     ----------
@@ -148,5 +167,5 @@ def fewest_different(X: NDArray[np.float64]) -> int:
         observed = values[~np.isnan(values)]
         commonest = int(np.unique(observed, return_counts=True)[1].max(initial=0))
         groups = (len(observed), len(values) - len(observed), len(observed) - commonest)
-        fewest = min([fewest, *(size for size in groups if size)])
+        fewest = min([fewest, *(size for size in groups if size), *([1] if is_dominated(observed) else [])])
     return fewest

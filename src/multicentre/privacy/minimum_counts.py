@@ -51,7 +51,8 @@ _ROUNDING = 1e-9  # a third of 60 patients must be 20, whatever the rounding err
 _SEVERAL = "Records of one patient count as one patient, and so do records without an identifier."
 _POOL = "Pool small sites under one agent (multicentre docs small-sites; in a simulation, mc.data.merge_sites)."
 _FEW_PATIENTS = (
-    f"Leave out columns and views that few patients have, and the few patients who lack a view. {ASK_STEWARD}"
+    "Leave out columns and views that few patients have or in which one patient makes most of the sum, and the few "
+    f"patients who lack a view. {ASK_STEWARD}"
 )
 _MORE_NOISE = (
     "Use a smaller epsilon: noise replaces a minimum while the combined noised answers of the site are within epsilon "

@@ -109,7 +109,7 @@ class People:
             raise ConfigurationError(
                 "one_row_per_patient must be false if an identifier repeats; got true",
                 where="one_row_per_patient",
-                hint="Leave it out, or name an identifier first that no two patients share. An id_column does not replace it.",
+                hint="Leave it out, or name an identifier first that no two patients share, also next to an id_column.",
             )
 
     @property

@@ -18,7 +18,7 @@ from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.core.wire import encode
 from multicentre.data.missing.values import Missing, TabularPart
-from multicentre.data.records import effective_number, fewest_different
+from multicentre.data.records import effective_number, fewest_different, is_dominated
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 from multicentre.regression import messages
@@ -243,6 +243,12 @@ class RegressionPatients(TabularPart):
 
     @cached_property
     def _fewest(self) -> int:
-        """Fewest patients with a class, or who differ from the others in a column."""
-        counts = np.bincount(self.data.y) if self.data.outcome == "class" else np.zeros(0)
-        return int(min(fewest_different(self.data.X), counts[counts > 0].min(initial=len(self.data))))
+        return self._fewest_of(np.ones(len(self.data), dtype=np.bool_))
+
+    def _fewest_of(self, here: NDArray[np.bool_]) -> int:
+        """Return the fewest patients with a class, or who differ from the others in a column; 1 if one dominates it."""
+        y, fewest = self.data.y[here], fewest_different(self.data.X[here])
+        if self.data.outcome != "class":
+            return 1 if is_dominated(y) else fewest
+        counts = np.bincount(y)
+        return int(min(fewest, counts[counts > 0].min(initial=len(y))))

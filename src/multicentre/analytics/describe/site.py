@@ -42,7 +42,7 @@ from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.core.transcript import digest_of
 from multicentre.data.categories import families, read_level
-from multicentre.data.records import effective_departures
+from multicentre.data.records import effective_departures, is_dominated
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.statistics.quantiles.site import CountingPart
@@ -124,8 +124,7 @@ class DescribeSite(CountingPart):
         deviation = np.sqrt(squares / np.maximum(present - 1, 1))
         n_patients = np.array([len(self.data)])
         cells = np.concatenate([n_patients, present, len(self.data) - present, levels])
-        behind = int(cells[cells > 0].min())
-        return SiteSummary(n_patients, present, levels, mean, deviation, patients=behind)
+        return SiteSummary(n_patients, present, levels, mean, deviation, patients=self._behind(cells))
 
     @step(releases=OffStep, when="once", summed=True)
     def find_steps(self, request: Groups) -> OffStep:
@@ -281,6 +280,12 @@ class DescribeSite(CountingPart):
         return np.column_stack([np.zeros((len(data), 0)), *columns]).astype(np.float64)
 
     @cached_property
+    def _is_dominated(self) -> bool:
+        """True if one patient makes most of the sum of a numeric variable, of all patients or of a group."""
+        columns = self.quantile_values().T
+        return any(is_dominated(column[~np.isnan(column)]) for column in columns)
+
+    @cached_property
     def _levels(self) -> Floats:
         """Levels of all categories, shape (n, l); NaN where missing."""
         return np.column_stack([np.zeros((len(self.data), 0)), *map(self._level, self._groups.levels)])
@@ -319,9 +324,14 @@ class DescribeSite(CountingPart):
         return np.asarray(np.where(np.isnan(values), np.nan, values == float(level)), dtype=np.float64)
 
     def _behind(self, *counts: NDArray[Any]) -> int:
-        """Return the number of patients of the smallest non-empty cell; under a mask, of the site."""
+        """Return the number of patients of the smallest non-empty cell; under a mask, of the site.
+
+        Unmasked it is 1 if one patient dominates a sum of any step, so that the refusal precedes all steps.
+        """
         if self.masked:
             return len(self.data)
+        if self._is_dominated:
+            return 1
         cells = np.concatenate([np.asarray(each, dtype=np.float64).ravel() for each in counts])
         return int(cells[cells > 0].min(initial=len(self.data)))
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.records import is_dominated
+
 Floats = NDArray[np.float64]
 # Codes that systems store for missing values.
 SPIKES = (-9999.0, -999.0, -99.0, -9.0, -1.0, 0.0, 9.0, 99.0, 888.0, 999.0, 9999.0)
@@ -24,7 +26,7 @@ FAR_CODES = tuple(code for code in SPIKES if abs(code) >= 99.0)
 
 @dataclass(frozen=True)
 class ColumnQuality:
-    """Figures of one variable; NaN and 0 where too few patients have a number."""
+    """Figures of one variable; NaN and 0 where too few patients have a number, or one dominates the mean."""
 
     present: int
     moments: tuple[float, float]
@@ -64,9 +66,8 @@ def quality_of_column(values: Floats, least: int) -> ColumnQuality:
     first, second, third = round_to(quarters, coarse).tolist()
     low, high = round_to(ordered[[least - 1, -least]], coarse).tolist()
     spikes = tuple(_patients_apart(ordered, code, spread) // least * least for code in SPIKES)
-    return ColumnQuality(
-        len(values) // least * least, (mean, rounded_deviation), (first, second, third), (low, high), spikes
-    )
+    moments = (_NAN, _NAN) if least > 1 and is_dominated(values) else (mean, rounded_deviation)
+    return ColumnQuality(len(values) // least * least, moments, (first, second, third), (low, high), spikes)
 
 
 def unit_of(spread: float) -> float:

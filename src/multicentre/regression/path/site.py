@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Length, Lengths, Message
 from multicentre.core.steps import step
-from multicentre.data.records import fewest_different
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.regression.maths import derive, patient_terms, unit_deviances
 from multicentre.regression.messages import At, Centre
@@ -143,5 +142,4 @@ class PathSite(RegressionSite):
         behind = self._behind(weights[here])
         if self.masked or not here.any():
             return behind
-        groups = np.bincount(self.data.y[here]) if self.data.outcome == "class" else np.zeros(0)
-        return int(min([behind, fewest_different(self.data.X[here]), *groups[groups > 0].tolist()]))
+        return min(behind, self._fewest_of(here))
