@@ -151,8 +151,14 @@ def nearest_name(names: Iterable[object], valid_names: Iterable[object]) -> str:
     """
     texts = list(dict.fromkeys(map(str, valid_names)))
     compared = itertools.islice(names, _MOST_COMPARED)
-    near = [match for name in compared for match in difflib.get_close_matches(str(name), texts, n=1)]
+    near = [match for name in compared for match in _nearest(str(name), texts)]
     return f"Did you mean {' and '.join(map(repr, dict.fromkeys(near)))}? " if near else ""
+
+
+def _nearest(name: str, texts: list[str]) -> list[str]:
+    """Return the valid name that differs only in upper and lower case, or else the nearest one, if there is any."""
+    same = [text for text in texts if text.casefold() == name.casefold()]
+    return same[:1] or difflib.get_close_matches(name, texts, n=1)
 
 
 def _of_sites(error: MulticentreError, sites: Sequence[str], n_sites: int) -> MulticentreError:

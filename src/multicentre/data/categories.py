@@ -122,9 +122,11 @@ def read_levels(column: pd.Series, levels: Sequence[str]) -> Floats | Fault:
     places = np.array([*(place_of.get(level_name(level), unknown) for level in distinct), missing])[codes]
     rows = np.flatnonzero(places == unknown)
     if len(rows):
-        one, many = "a level that was not declared", "levels that were not declared"
-        what = count_entries(rows, len(codes), column.name, one, many)
-        return Fault(what, "Agree on the levels between all sites, and declare all of them.")
+        what = count_entries(rows, column, "a level that was not declared", "levels that were not declared")
+        plain = {level.strip().casefold() for level in levels}
+        n_variants = sum(level_name(distinct[code]).strip().casefold() in plain for code in codes[rows])
+        variants = f", {n_variants} of them for upper and lower case or blanks only" if n_variants else ""
+        return Fault(what + variants, "Agree on the levels between all sites, and declare all of them.")
     values: Floats = (places[:, None] == np.arange(len(levels))).astype(np.float64)
     values[places == missing] = np.nan
     return values

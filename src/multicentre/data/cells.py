@@ -5,9 +5,10 @@ A description counts the faulty entries and names their rows. It never contains 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
+Rows: TypeAlias = "Sequence[int] | NDArray[np.integer[Any]]"
 # Limits on what an error lists, so that it stays readable: rows (MOST_ROWS_NAMED), columns (MOST_FAULTS_NAMED).
 MOST_ROWS_NAMED = 5
 MOST_FAULTS_NAMED = 20
+# Name of the index of a table from which rows were left out: the index then holds the rows of the file, from 0.
+ROW_OF_FILE = "row of the file"
 POINTS = "Use decimal points (pandas: read_csv(..., decimal=','))."
 
 
@@ -40,6 +44,18 @@ class Fault:
     hint: str
 
 
+class FaultyColumns(DataError):
+    """Columns of a table cannot be used.
+
+    Attributes
+    ----------
+    faults : tuple of Fault
+        Faults of all columns.
+    """
+
+    faults: tuple[Fault, ...] = ()
+
+
 def raise_faults(faults: Sequence[Fault], where: str = "") -> None:
     """Raise one DataError for all faults; do nothing without faults.
 
@@ -47,42 +63,53 @@ def raise_faults(faults: Sequence[Fault], where: str = "") -> None:
     --------
     >>> raise_faults([Fault("'age' contains dates", "Use years."), Fault("'stage' contains dates", "Use years.")])
     Traceback (most recent call last):
-    multicentre.errors.DataError: 'age' contains dates; 'stage' contains dates. Use years. [MC302]
+    multicentre.data.cells.FaultyColumns: 'age' contains dates; 'stage' contains dates. Use years. [MC302]
     """
     if not faults:
         return
     descriptions = [fault.what for fault in faults[:MOST_FAULTS_NAMED]]
     if len(faults) > len(descriptions):
         descriptions.append(f"{len(faults) - len(descriptions)} more columns cannot be used")
-    raise DataError("; ".join(descriptions), where=where, hint=" ".join(dict.fromkeys(fault.hint for fault in faults)))
+    hint = " ".join(dict.fromkeys(fault.hint for fault in faults))
+    error = FaultyColumns("; ".join(descriptions), where=where, hint=hint)
+    error.faults = tuple(faults)
+    raise error
 
 
-def count_entries(
-    rows: Sequence[int] | NDArray[np.integer[Any]], n_entries: int, name: object, one: str, many: str
-) -> str:
+@contextmanager
+def collected(faults: list[Fault]) -> Iterator[None]:
+    """Append the faults of a DataError to a list instead of raising it."""
+    try:
+        yield
+    except DataError as error:
+        new = error.faults if isinstance(error, FaultyColumns) else [Fault(error.placed, error.hint)]
+        faults += [fault for fault in new if fault not in faults]
+
+
+def count_entries(rows: Rows, column: pd.Series, one: str, many: str) -> str:
     """Format the number of entries of a column that share a fault, and their rows.
 
     Parameters
     ----------
     rows : sequence of int
-        Rows of the entries, from 0; at least one.
-    n_entries : int
-        Number of entries of the column.
-    name : object
-        Name of the column.
+        Positions of the entries in the column, from 0; at least one.
+    column : pandas Series
     one, many : str
         Description of the fault in the singular and in the plural.
 
     Examples
     --------
-    >>> count_entries([5], 200, "age", "not a number", "not numbers")
-    "1 of 200 entries of 'age' is not a number (row 6)"
+    >>> import pandas as pd
+    >>> count_entries([1], pd.Series([61, "?"], name="age"), "not a number", "not numbers")
+    "1 of 2 entries of 'age' is not a number (row 2)"
     """
+    if column.index.name == ROW_OF_FILE:
+        rows = column.index.to_numpy()[list(rows)]
     clause = f"is {one}" if len(rows) == 1 else f"are {many}"
-    return f"{len(rows)} of {n_entries} entries of {name!r} {clause} ({name_rows(rows)})"
+    return f"{len(rows)} of {len(column)} entries of {column.name!r} {clause} ({name_rows(rows)})"
 
 
-def name_rows(rows: Sequence[int] | NDArray[np.integer[Any]]) -> str:
+def name_rows(rows: Rows) -> str:
     """Format the first rows, counted from 1 without the header.
 
     Examples
@@ -124,9 +151,29 @@ def read_numbers(column: pd.Series, *, hint: str = "") -> Floats | Fault:
         return _no_numbers(column, hint)
     infinite = np.flatnonzero(np.isinf(values))
     if len(infinite):
-        what = count_entries(infinite, len(values), column.name, "infinite", "infinite")
+        what = count_entries(infinite, column, "infinite", "infinite")
         return Fault(what, "Leave missing entries empty.")
     return values
+
+
+def numbers_of(column: pd.Series, hint: str) -> Floats:
+    """Return a column as numbers, NaN where missing.
+
+    Raises
+    ------
+    DataError
+        An entry is not a number; `hint` is the remedy.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> numbers_of(pd.Series([61, None]), "").tolist()
+    [61.0, nan]
+    """
+    numbers = read_numbers(column, hint=hint)
+    if isinstance(numbers, Fault):
+        raise DataError(numbers.what, hint=numbers.hint)
+    return numbers
 
 
 def is_categorical(column: pd.Series) -> bool:
@@ -175,9 +222,9 @@ def _no_numbers(column: pd.Series, hint: str) -> Fault:
     rows = [int(row) for row in filled if not reads_as_number(cells[row])]
     if have_decimal_commas(cells[row] for row in rows):
         one, many = "a number with a decimal comma", "numbers with decimal commas"
-        return Fault(count_entries(rows, len(cells), column.name, one, many), POINTS)
+        return Fault(count_entries(rows, column, one, many), POINTS)
     if len(rows) == len(filled):
         default_hint = "Declare the levels of a category in `categories`, or leave the column out."
         return Fault(f"no entry of {column.name!r} is a number", hint or default_hint)
     default_hint = "Correct the entries, leave missing entries empty, or declare a category in `categories`."
-    return Fault(count_entries(rows, len(cells), column.name, "not a number", "not numbers"), hint or default_hint)
+    return Fault(count_entries(rows, column, "not a number", "not numbers"), hint or default_hint)

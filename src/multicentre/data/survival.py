@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.data.cells import count_entries, reads_as_number
+from multicentre.data.cells import count_entries, numbers_of, reads_as_number
 from multicentre.data.frames import to_pandas
 from multicentre.data.screening import warn_of_codes, warn_of_events
 from multicentre.data.table import encode_table
-from multicentre.data.tabular import Tabular
+from multicentre.data.tabular import Tabular, asides
 from multicentre.errors import DataError
 
 if TYPE_CHECKING:
@@ -154,11 +154,14 @@ class SurvivalData(Tabular):
         frame = to_pandas(frame)
         encoded = encode_table(
             frame,
-            aside=[time, event, *identifiers, *([] if id_column is None else [id_column])],
+            aside={
+                **asides(identifiers, id_column),
+                time: lambda column: checked_times(numbers_of(column, TIMES), len(column)),
+                event: lambda column: checked_events(numbers_of(column, EVENT_CODES), len(column)),
+            },
             columns=columns,
             categories=categories,
             references=references,
-            outcomes={time: TIMES, event: EVENT_CODES},
         )
         data = cls(
             encoded.values,
@@ -275,9 +278,11 @@ def _numbers(column: ArrayLike, n_patients: int, where: str, hint: str) -> Float
     try:
         values = np.array(column, dtype=np.float64)
     except (TypeError, ValueError):
+        import pandas as pd
+
         cells = list(np.asarray(column, dtype=object).ravel())
         rows = [row for row, cell in enumerate(cells) if not reads_as_number(cell)]
-        what = count_entries(rows, len(cells), where, "not a number", "not numbers")
+        what = count_entries(rows, pd.Series(cells, name=where), "not a number", "not numbers")
         raise DataError(what, where=where, hint=hint) from None
     if values.shape != (n_patients,):
         raise DataError(f"{where} must have shape ({n_patients},); got {values.shape}", where=where, hint=hint)

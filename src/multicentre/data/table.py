@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
+ColumnCheck: TypeAlias = "Callable[[pd.Series], object]"
 
 
 @dataclass(frozen=True)
@@ -97,21 +98,28 @@ def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
     DataError
         Columns are missing or repeated.
     """
-    absent = list(dict.fromkeys(name for name in names if name not in frame.columns))
-    if absent:
-        blank = [column for column in frame.columns if str(column).strip() in map(str, absent)]
-        correction = f"{nearest_name(absent, frame.columns)}Correct the name."
-        hint = f"Remove the blanks around {', '.join(map(repr, blank))}." if blank else correction
-        raise DataError(
-            f"all columns must be in the frame; missing: {', '.join(map(str, absent))}", where="frame", hint=hint
-        )
-    repeated = [str(name) for name in frame.columns[frame.columns.duplicated()].unique() if name in names]
-    if repeated:
-        raise DataError(
-            f"column names must be unique; repeated are {', '.join(repeated)}",
-            where="frame",
-            hint="Rename the repeated columns.",
-        )
+    raise_faults(column_faults(frame, names))
+
+
+def column_faults(frame: pd.DataFrame, names: Sequence[str]) -> list[Fault]:
+    """Return a fault for each of these columns that is missing or repeated.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> [fault.what for fault in column_faults(pd.DataFrame({"age": [61]}), ["age", "sex"])]
+    ["'sex' must be a column of the table; it is missing"]
+    """
+    faults = []
+    for name in dict.fromkeys(name for name in names if name not in frame.columns):
+        blank = [column for column in frame.columns if str(column).strip() == str(name)]
+        correction = f"{nearest_name([name], frame.columns)}Correct the name."
+        hint = f"Remove the blanks around {blank[0]!r}." if blank else correction
+        faults.append(Fault(f"{str(name)!r} must be a column of the table; it is missing", hint))
+    repeated = frame.columns[frame.columns.duplicated()].unique()
+    what = "column names must be unique; {!r} is repeated"
+    faults += [Fault(what.format(str(name)), "Rename the repeated columns.") for name in repeated if name in names]
+    return faults
 
 
 def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tuple[str, ...]]:
@@ -160,27 +168,24 @@ def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tupl
 def encode_table(
     frame: pd.DataFrame,
     *,
-    aside: Sequence[str],
+    aside: Mapping[str, ColumnCheck],
     columns: Sequence[str] | None = None,
     categories: Categories | Sequence[str] | None = None,
     references: Mapping[str, object] | None = None,
-    outcomes: Mapping[str, str] | None = None,
 ) -> Encoded:
     """Return the features of a site's table as numbers.
 
     Parameters
     ----------
     frame : pandas frame
-    aside : sequence of str
-        Columns that are not features.
+    aside : mapping of str to function
+        Columns that are not features, and a function that raises DataError if the column cannot be used.
     columns : sequence of str, optional
         Features; by default all columns that are not in `aside`.
     categories : mapping of str to sequence, or sequence of str, optional
         See :func:`multicentre.data.categories.declare_levels`.
     references : mapping of str to level, optional
         Levels without a column, by category.
-    outcomes : mapping of str to str, optional
-        Columns of `aside` that must be numbers, with the remedy for non-numeric entries.
 
     Raises
     ------
@@ -189,27 +194,50 @@ def encode_table(
     ConfigurationError
         A reference is not a level of a category.
     """
-    check_present(frame, aside)
     chosen = [name for name in frame.columns if name not in aside] if columns is None else list(columns)
-    check_present(frame, [*chosen, *([categories] if isinstance(categories, str) else categories or ())])
-    levels = declare_levels(frame, chosen, categories)
+    named = [categories] if isinstance(categories, str) else categories or ()
+    faults = column_faults(frame, [*aside, *chosen, *named])
+    unique = _unique_columns(frame)
+    faults += [fault for name, check in aside.items() if name in unique for fault in faults_of(check, frame[name])]
+    usable = [name for name in chosen if name in unique]
+    if not isinstance(categories, Mapping | str):
+        categories = [name for name in named if name in unique]
+    levels = declare_levels(frame, usable, categories)
+    values, names = encode_frame(frame, usable, levels, faults)
     check_references(levels, references or {})
-    values, names = encode_frame(frame, chosen, levels, outcomes)
     dropped = {f"{name}={level_name(level)}" for name, level in (references or {}).items()}
     places = [place for place, name in enumerate(names) if name not in dropped]
     remaining = tuple(names[place] for place in places)
     return Encoded(values[:, places], remaining, levels_left(level_names(levels), remaining))
 
 
+def faults_of(check: ColumnCheck, column: pd.Series) -> list[Fault]:
+    """Return the fault for which a check raises DataError, with the name of the column, or an empty list.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> faults_of(lambda column: raise_faults([read_numbers(column)]), pd.Series(["x"], name="age"))[0].what
+    "no entry of 'age' is a number"
+    """
+    try:
+        check(column)
+    except DataError as error:
+        name = repr(str(column.name))
+        return [Fault(error.what if name in error.what else f"{name}: {error.what}", error.hint)]
+    return []
+
+
 def encode_frame(
-    frame: pd.DataFrame, chosen: Sequence[str], levels: Levels, outcomes: Mapping[str, str] | None = None
+    frame: pd.DataFrame, chosen: Sequence[str], levels: Levels, faults: Sequence[Fault] = ()
 ) -> tuple[Floats, tuple[str, ...]]:
     """Return chosen columns of a table as numbers; a category has a column per level.
 
     Raises
     ------
     DataError
-        A column is missing or contains entries other than numbers or declared levels; the message names all columns.
+        There are `faults`, a column is missing or contains entries other than numbers or declared levels; the message
+        names all columns.
 
     Examples
     --------
@@ -218,11 +246,13 @@ def encode_frame(
     (array([[ 1.,  0.],
            [nan, nan]]), ('sex=f', 'sex=m'))
     """
-    check_present(frame, chosen)
     blocks: list[Floats] = []
     names: list[str] = []
-    faults: list[Fault] = []
+    faults = [*faults, *column_faults(frame, chosen)]
+    unique = _unique_columns(frame)
     for name in chosen:
+        if name not in unique:
+            continue
         is_category = name in levels
         block = read_levels(frame[name], levels[name]) if is_category else read_numbers(frame[name])
         if isinstance(block, Fault):
@@ -230,9 +260,12 @@ def encode_frame(
             continue
         blocks.append(block if is_category else block[:, None])
         names += level_names({name: levels[name]}) if is_category else [str(name)]
-    outcome_columns = [read_numbers(frame[name], hint=hint) for name, hint in (outcomes or {}).items()]
-    raise_faults([*faults, *(fault for fault in outcome_columns if isinstance(fault, Fault))])
+    raise_faults(faults)
     return np.hstack(blocks) if blocks else np.zeros((len(frame), 0)), tuple(names)
+
+
+def _unique_columns(frame: pd.DataFrame) -> set[object]:
+    return set(frame.columns[~frame.columns.duplicated(keep=False)])
 
 
 def _rows_of_data(data: Any, columns: tuple[str, ...], levels: tuple[str, ...]) -> Floats:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.data.cells import numbers_of
 from multicentre.data.frames import to_pandas
 from multicentre.data.table import encode_table
-from multicentre.data.tabular import Tabular
+from multicentre.data.tabular import Tabular, asides
 from multicentre.errors import DataError, SchemaMismatch
 
 if TYPE_CHECKING:
@@ -157,13 +158,17 @@ class TableData(Tabular):
         (('age', 'sex=f', 'sex=m'), Identifiers(2 records; born))
         """
         frame = to_pandas(frame)
+
+        def check_outcome(column: pd.Series) -> object:
+            y = numbers_of(column, 'Leave out kind="number" for classes.') if kind == "number" else column.to_numpy()
+            return _checked_outcome(y, len(column), classes, kind)
+
         encoded = encode_table(
             frame,
-            aside=[outcome, *identifiers, *([] if id_column is None else [id_column])],
+            aside={**asides(identifiers, id_column), outcome: check_outcome},
             columns=columns,
             categories=categories,
             references=references,
-            outcomes={outcome: 'Leave out kind="number" for classes.'} if kind == "number" else None,
         )
         return cls(
             encoded.values,

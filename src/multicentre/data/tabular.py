@@ -14,7 +14,7 @@ from multicentre.data.events.checking import checked_ids
 from multicentre.data.flow import Flow
 from multicentre.data.identifiers import Identified
 from multicentre.data.screening import warn_of_columns
-from multicentre.data.table import checked_columns
+from multicentre.data.table import ColumnCheck, checked_columns
 from multicentre.errors import DataError
 
 if TYPE_CHECKING:
@@ -201,6 +201,14 @@ class Tabular(Identified):
     def _levels_digest(self) -> str:
         """Return the levels for a digest; empty without categories, so that earlier digests remain valid."""
         return repr(self._levels) if self._levels else ""
+
+
+def asides(identifiers: Sequence[str], id_column: str | None) -> dict[str, ColumnCheck]:
+    """Return the columns that identify a patient, with their checks."""
+    ids: dict[str, ColumnCheck] = dict.fromkeys(identifiers, len)
+    if id_column is not None:
+        ids[id_column] = lambda column: checked_ids(column.tolist(), len(column))
+    return ids
 
 
 def sources_of(columns: Sequence[str], levels: Sequence[str]) -> tuple[str, ...]:

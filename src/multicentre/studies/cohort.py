@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.both import SurvivalAndTable
-from multicentre.data.cells import Fault, raise_faults, read_numbers
+from multicentre.data.cells import ROW_OF_FILE, numbers_of
 from multicentre.data.flow import Flow
 from multicentre.data.kinds import PatientData
 from multicentre.data.table import check_present
@@ -39,7 +39,7 @@ def select_in_table(about: DataTable, table: pd.DataFrame, outcomes: Sequence[st
         if about.complete is not None and (about.complete == "all" or name in about.complete) and name in table:
             reasons[f"missing {name}"] = table[name].isna().to_numpy(dtype=np.bool_)
     rows, flow = _select(Flow(len(table), {}), reasons)
-    return (table if len(rows) == len(table) else table.iloc[rows].reset_index(drop=True)), flow
+    return (table if len(rows) == len(table) else table.rename_axis(index=ROW_OF_FILE).iloc[rows]), flow
 
 
 def select_in_memory(about: DataTable, site: SiteData) -> SiteData:
@@ -153,9 +153,6 @@ def _reader_of_table(table: pd.DataFrame) -> Reader:
         missing = column.isna().to_numpy(dtype=np.bool_)
         if is_text:
             return column.astype(str).str.strip().to_numpy(dtype=object).astype(str), missing
-        numbers = read_numbers(column)
-        if isinstance(numbers, Fault):
-            raise_faults([numbers], "data.where")
-        return np.asarray(numbers), missing
+        return numbers_of(column, ""), missing
 
     return read

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from multicentre.data import (
     read_table,
 )
 from multicentre.data.both import SurvivalAndTable
+from multicentre.data.cells import Fault, collected, raise_faults
 from multicentre.data.concatenate import check_together
 from multicentre.data.kinds import PatientData
 from multicentre.errors import ConfigurationError, DataError, MulticentreError, joined, nearest_name
@@ -175,6 +176,15 @@ def _label_column(study: Study, label_columns: LabelColumns) -> str | None:
     )
 
 
+@dataclass(frozen=True)
+class _Half:
+    """A table of the study that is read from a site's file: `read` receives the records and the covariates."""
+
+    settings: SurvivalTable | OutcomeTable
+    as_text: list[str]
+    read: Callable[[pd.DataFrame, list[str]], SurvivalData | TableData]
+
+
 def read_survival_site(study: Study, name: str) -> SiteData:
     """Read the patients of one site, one row each.
 
@@ -195,8 +205,13 @@ def read_survival_site(study: Study, name: str) -> SiteData:
     ConfigurationError
         The study lacks this table.
     DataError
-        The file is invalid; the message names it and the column, never a value.
+        The file is invalid; the message names it and all faulty columns, never a value.
     """
+    (data,), labels = _read_one_file(study, name, _survival_half(study))
+    return SiteData(data, labels)
+
+
+def _survival_half(study: Study) -> _Half:
     settings = _require(study.data.survival, "data.survival", "columns of times and events")
 
     def read(table: pd.DataFrame, columns: list[str]) -> SurvivalData:
@@ -212,7 +227,7 @@ def read_survival_site(study: Study, name: str) -> SiteData:
             unit=settings.unit,
         )
 
-    return _read_one_file(study, name, settings, [], read)
+    return _Half(settings, [], read)
 
 
 def read_table_site(study: Study, name: str) -> SiteData:
@@ -235,8 +250,13 @@ def read_table_site(study: Study, name: str) -> SiteData:
     ConfigurationError
         The study lacks this table.
     DataError
-        The file is invalid; the message names it and the column, never a value.
+        The file is invalid; the message names it and all faulty columns, never a value.
     """
+    (data,), labels = _read_one_file(study, name, _table_half(study))
+    return SiteData(data, labels)
+
+
+def _table_half(study: Study) -> _Half:
     settings = _require(study.data.table, "data.table", "column of the outcome")
     classes = None if settings.classes is None else [str(one) for one in settings.classes]
 
@@ -253,7 +273,7 @@ def read_table_site(study: Study, name: str) -> SiteData:
             identifiers=study.data.identifiers or (),
         )
 
-    return _read_one_file(study, name, settings, [settings.outcome] if classes else [], read)
+    return _Half(settings, [settings.outcome] if classes else [], read)
 
 
 def read_survival_and_table(study: Study, name: str) -> SiteData:
@@ -264,9 +284,8 @@ def read_survival_and_table(study: Study, name: str) -> SiteData:
     ConfigurationError, DataError
         As for :func:`read_survival_site` and :func:`read_table_site`.
     """
-    survival, table = read_survival_site(study, name), read_table_site(study, name)
-    labels = survival.labels if study.data.label_column else None
-    return SiteData(SurvivalAndTable(survival.data, table.data), labels)  # type: ignore[arg-type]
+    (survival, table), labels = _read_one_file(study, name, _survival_half(study), _table_half(study))
+    return SiteData(SurvivalAndTable(survival, table), labels)
 
 
 def _outcome_columns(data: DataTable) -> set[str]:
@@ -286,29 +305,35 @@ def _require(table: T | None, name: str, columns: str) -> T:
     return table
 
 
-def _read_one_file(
-    study: Study,
-    name: str,
-    settings: SurvivalTable | OutcomeTable,
-    as_text: list[str],
-    read: Callable[[pd.DataFrame, list[str]], SurvivalData | TableData],
-) -> SiteData:
+def _read_one_file(study: Study, name: str, *halves: _Half) -> tuple[list[Any], tuple[str, ...] | None]:
+    """Return the data of each half and the labels; raise one error for all faults of the file."""
     path, about = files_of(study, name)[ONE_FILE], study.data
     text_columns = [one for one in (about.id_column, about.label_column) if one is not None]
+    text_columns += [*(about.identifiers or ()), *(column for half in halves for column in half.as_text)]
     conditions = [] if about.where is None else parse_condition(about.where).text_columns
-    other_columns = {*text_columns, *(about.identifiers or ()), *_outcome_columns(about)}
-    other_columns |= {one for one in conditions if one not in settings.categories}
-    as_text = [*as_text, *conditions]
-    table = read_table(path, [*_text_categories(settings), *text_columns, *(about.identifiers or ()), *as_text])
-    try:
-        table, flow = select_in_table(about, table, sorted(_outcome_columns(about)))
-        labels = None if about.label_column is None else _labels(table, about.label_column)
-        data = read(
-            table, list(settings.columns or [column for column in table.columns if column not in other_columns])
-        )
-        return SiteData(data.with_flow(flow) if about.selects else data, labels)
-    except DataError as error:
-        raise error.at(str(path)) from None
+    categories = [column for half in halves for column in _text_categories(half.settings)]
+    table = read_table(path, list(dict.fromkeys([*categories, *text_columns, *conditions])))
+    faults: list[Fault] = []
+    with collected(faults):
+        selected, flow = select_in_table(about, table, sorted(_outcome_columns(about)))
+    if faults:  # the other columns are checked without the condition
+        with collected(faults):
+            unconditional = about.model_copy(update={"where": None})
+            selected, flow = select_in_table(unconditional, table, sorted(_outcome_columns(about)))
+    labels = None
+    if about.label_column is not None:
+        with collected(faults):
+            labels = _labels(selected, about.label_column)
+    data = []
+    for half in halves:
+        others = {*(about.id_column, about.label_column), *(about.identifiers or ()), *_outcome_columns(about)}
+        others |= {one for one in conditions if one not in half.settings.categories}
+        columns = half.settings.columns or [column for column in table.columns if column not in others]
+        with collected(faults):
+            read = half.read(selected, list(columns))
+            data.append(read.with_flow(flow) if about.selects else read)
+    raise_faults(faults, str(path))
+    return data, labels
 
 
 def _text_categories(settings: SurvivalTable | OutcomeTable) -> list[str]:

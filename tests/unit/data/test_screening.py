@@ -51,11 +51,11 @@ def test_all_columns_that_cannot_be_used_are_named_at_once():
     frame["t"] = ["1", "secret"]
     error = refused(frame, categories={"sex": ["f", "m"]})
     assert error.what.split("; ") == [
+        "1 of 2 entries of 't' is not a number (row 2)",
         "1 of 2 entries of 'age' is not a number (row 2)",
         "no entry of 'stage' is a number",
         "'born' contains dates or durations",
         "1 of 2 entries of 'sex' is a level that was not declared (row 2)",
-        "1 of 2 entries of 't' is not a number (row 2)",
     ]
     assert "secret" not in str(error)
 
@@ -90,14 +90,14 @@ def test_a_number_to_predict_is_named_too():
 def test_a_blank_in_the_name_of_a_column_is_named():
     error = refused(patients(**{" age": [1.0, 2.0]}), columns=["age"])
     assert (error.what, error.hint) == (
-        "all columns must be in the frame; missing: age",
+        "'age' must be a column of the table; it is missing",
         "Remove the blanks around ' age'.",
     )
 
 
 def test_a_name_that_stands_for_two_columns_is_refused():
     frame = pd.concat([patients(age=[1.0, 2.0]), pd.DataFrame({"age": [3.0, 4.0]})], axis=1)
-    assert refused(frame).what == "column names must be unique; repeated are age"
+    assert refused(frame).what == "column names must be unique; 'age' is repeated"
 
 
 def test_another_object_says_what_a_table_may_be():

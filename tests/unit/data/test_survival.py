@@ -93,10 +93,10 @@ def test_columns_and_their_order_are_those_asked_for():
             "1 of 3 entries of 'sex' is a level that was not declared (row 2); 1 of 3 entries of 'stage' is",
         ),
         ({"categories": {"stage": [1, 2]}}, "", "no entry of 'sex' is a number"),
-        ({"columns": ["age", "weight"]}, "frame", "missing: weight"),
-        ({"categories": {"weight": ["low"]}}, "frame", "missing: weight"),
-        ({"time": "months"}, "frame", "missing: months"),
-        ({"id_column": "patient"}, "frame", "missing: patient"),
+        ({"columns": ["age", "weight"]}, "", "'weight' must be a column of the table; it is missing"),
+        ({"categories": {"weight": ["low"]}}, "", "'weight' must be a column of the table; it is missing"),
+        ({"time": "months"}, "", "'months' must be a column of the table; it is missing"),
+        ({"id_column": "patient"}, "", "'patient' must be a column of the table; it is missing"),
     ],
 )
 def test_a_frame_that_does_not_fit_is_refused_by_name(change, where, what):

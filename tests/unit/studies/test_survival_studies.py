@@ -77,9 +77,11 @@ def test_a_label_column_is_no_column_of_the_data(tmp_path):
     (site,) = read_sites(study_of(tmp_path, label_column="centre", categories={"stage": ["I", "II"]})).values()
     assert site.labels == ("a", "b", "a")
     assert site.data.columns == ("age", "stage=I", "stage=II")
-    with pytest.raises(DataError, match="every patient must have a label; 1 patients have none") as caught:
+    with pytest.raises(
+        DataError, match="column 'stage': every patient must have a label; 1 patients have none"
+    ) as caught:
         read_sites(study_of(tmp_path, label_column="stage", categories={"centre": ["a", "b"]}))
-    assert caught.value.where == f"lyon, {tmp_path / 'patients.csv'}, column 'stage'"
+    assert caught.value.where == f"lyon, {tmp_path / 'patients.csv'}"
     with pytest.raises(DataError, match="no such column"):
         read_sites(study_of(tmp_path, label_column="group"))
 
@@ -117,26 +119,57 @@ def test_parquet_is_read_alike(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "what", "place"),
+    ("old", "new", "what"),
     [
-        ("61,I,", "61,secret77,", "1 of 3 entries of 'stage' is a level that was not declared (row 1)", ""),
-        ("007,61", "007,secret77", "1 of 3 entries of 'age' is not a number (row 1)", ""),
-        ("12.5,1", "-77.77,1", "0 of 3 are missing or infinite, 1 negative", "time"),
-        ("12.5,1", ",1", "1 of 3 are missing or infinite", "time"),
-        ("12.5,1", "secret77,1", "1 of 3 entries of 'time' is not a number (row 1)", ""),
-        ("12.5,1", "12.5,77.77", "events must be integers from 0 to 100; 1 of 3 are not", "event"),
-        ("12.5,1", "12.5,", "events must be integers from 0 to 100; 1 of 3 are not", "event"),
-        ("time,event", "weeks,event", "missing: time", "frame"),
-        ("age,stage", "age,grade", "missing: stage", "frame"),
-        ("\n7,70", "\n007,70", "1 are repeated", "ids"),
+        ("61,I,", "61,secret77,", "1 of 3 entries of 'stage' is a level that was not declared (row 1)"),
+        ("007,61", "007,secret77", "1 of 3 entries of 'age' is not a number (row 1)"),
+        ("12.5,1", "-77.77,1", "0 of 3 are missing or infinite, 1 negative"),
+        ("12.5,1", ",1", "'time': times must be finite and non-negative; 1 of 3 are missing"),
+        ("12.5,1", "secret77,1", "1 of 3 entries of 'time' is not a number (row 1)"),
+        ("12.5,1", "12.5,77.77", "events must be integers from 0 to 100; 1 of 3 are not"),
+        ("12.5,1", "12.5,", "events must be integers from 0 to 100; 1 of 3 are not"),
+        ("time,event", "weeks,event", "'time' must be a column of the table"),
+        ("age,stage", "age,grade", "'stage' must be a column of the table"),
+        ("\n7,70", "\n007,70", "'who': ids must be unique and non-empty; 1 are repeated"),
     ],
 )
-def test_errors_name_site_file_and_column_and_no_value(tmp_path, old, new, what, place):
+def test_errors_name_site_file_and_column_and_no_value(tmp_path, old, new, what):
     with pytest.raises(DataError) as caught:
         read_sites(study_of(tmp_path, PATIENTS.replace(old, new)))
     assert what in caught.value.what
-    assert caught.value.where == f"lyon, {tmp_path / 'patients.csv'}" + (f", {place}" if place else "")
+    assert caught.value.where == f"lyon, {tmp_path / 'patients.csv'}"
     assert "77" not in str(caught.value).replace(str(tmp_path), "")
+
+
+def test_all_faults_of_a_file_are_named_at_once(tmp_path):
+    rows = (
+        PATIENTS.replace(",age,", ",Age,")
+        .replace(",I,", ",i ,")
+        .replace("12.5,1", "soon,yes")
+        .replace("\n7,", "\n007,")
+    )
+    with pytest.raises(DataError) as caught:
+        read_sites(study_of(tmp_path, rows, label_column="group", columns=["age", "stage"]))
+    what = caught.value.what
+    assert "column 'group': the file has no such column" in what
+    assert "'age' must be a column of the table; it is missing" in what
+    assert (
+        "1 of 3 entries of 'stage' is a level that was not declared (row 1), 1 of them for upper and lower case" in what
+    )
+    assert "1 of 3 entries of 'time' is not a number (row 1)" in what
+    assert "1 of 3 entries of 'event' is not a number (row 1)" in what
+    assert "'who': ids must be unique and non-empty; 1 are repeated" in what
+    assert "Did you mean 'Age'?" in caught.value.hint
+
+
+def test_a_condition_that_cannot_be_read_hides_no_other_fault_and_rows_are_those_of_the_file(tmp_path):
+    study = study_of(tmp_path, PATIENTS.replace("55,II", "55,III"))
+    study = study.model_copy(update={"data": study.data.model_copy(update={"where": "age < 60"})})
+    with pytest.raises(DataError, match=r"1 of 1 entries of 'stage' is a level that was not declared \(row 3\)"):
+        read_sites(study)
+    study = study.model_copy(update={"data": study.data.model_copy(update={"where": "weight < 60"})})
+    with pytest.raises(DataError, match=r"'weight' must be a column .*1 of 3 entries of 'stage' is a level"):
+        read_sites(study)
 
 
 @pytest.mark.parametrize(
