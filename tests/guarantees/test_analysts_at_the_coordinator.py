@@ -30,6 +30,7 @@ from multicentre.deployment.signed_runs import SignedRuns
 from multicentre.deployment.site_folder import read_site
 from multicentre.engines.remote import engine
 from multicentre.engines.remote.opening import Opening
+from multicentre.engines.remote.packing import pack_error, unpack_error
 from multicentre.engines.remote.socket import receive_frame, send_frame
 from multicentre.errors import (
     ConfigurationError,
@@ -523,6 +524,18 @@ def test_an_error_keeps_its_kind_on_the_way_back():
         analyst_link.send_end(ours, 6, QuorumLost("lost", where="lyon"))
         with pytest.raises(QuorumLost, match="lyon: lost"):
             analyst_link.expect_frame(theirs, "hello")
+
+
+def test_the_coordinators_error_names_its_folder_and_a_sites_error_names_none():
+    """The remedy at the coordinator is a command with its folder; a site's paths are removed at the site."""
+    hint = "Sign it: multicentre coordinator sign-app --folder /srv/consortium."
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        analyst_link.send_end(ours, 3, ConfigurationError("the bundle must be signed", hint=hint))
+        with pytest.raises(ConfigurationError) as caught:
+            analyst_link.expect_frame(theirs, "hello")
+    assert caught.value.hint == hint
+    assert unpack_error(pack_error(0, ConfigurationError("x", where="/data/hips.csv"))).where == "a file of the site"
 
 
 # Keys for the service's account alone

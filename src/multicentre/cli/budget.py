@@ -50,7 +50,7 @@ def budget(
 
 def _policies(path: Path) -> dict[str, Policy]:
     """Return the policy of a file under an empty label, or those of a real site's settings."""
-    from multicentre.deployment.settings import read_toml
+    from multicentre.core.parsing import read_toml
     from multicentre.deployment.site_folder import SETTINGS, read_site
     from multicentre.privacy.policy import Policy
 

@@ -87,7 +87,11 @@ def approve(
     folder: Folder = Path(),
     analysts: Annotated[
         list[Path] | None,
-        typer.Option("--for", metavar="NAME.analyst.toml", help="Allow studies for these analysts only; repeatable."),
+        typer.Option(
+            "--for",
+            metavar="NAME.analyst.toml",
+            help="Allow studies for these analysts only, in place of earlier ones; repeatable.",
+        ),
     ] = None,
     revoke: Annotated[
         bool,

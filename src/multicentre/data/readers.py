@@ -65,7 +65,8 @@ def read_table(path: str | Path, text_columns: Sequence[str] = ()) -> pd.DataFra
     _check_header([str(name) for name in frame.columns], file)
     if len(frame) == 0:
         raise DataError("the table must have at least one row; got 0", where=str(path), hint="Export the table again.")
-    return frame.astype({name: str for name in text_columns if name in frame.columns and frame[name].notna().all()})
+    text = {name: str for name in text_columns if name in frame.columns and frame[name].notna().all()}
+    return frame.astype(text) if text else frame  # astype copies every column, also without a type
 
 
 def read_multiview(
@@ -208,6 +209,7 @@ def _open(file: Path) -> TextIO:
 
 
 def _check_header(names: Sequence[str], file: Path) -> None:
+    places: dict[str, int] = {}
     for j, name in enumerate(names):
         if not name.strip():
             raise DataError(
@@ -221,9 +223,9 @@ def _check_header(names: Sequence[str], file: Path) -> None:
                 where=str(file),
                 hint="Remove the blank from the header.",
             )
-        if name in names[:j]:
+        if places.setdefault(name, j) != j:
             raise DataError(
-                f"column names must be unique; columns {names.index(name) + 1} and {j + 1} are both {name!r}",
+                f"column names must be unique; columns {places[name] + 1} and {j + 1} are both {name!r}",
                 where=str(file),
                 hint="Rename or remove one of them.",
             )

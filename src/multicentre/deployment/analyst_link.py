@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from multicentre import __version__
+from multicentre.core.parsing import load_json
 from multicentre.deployment.analysts import Analyst, AnalystCard
 from multicentre.engines.remote.opening import Opening
-from multicentre.engines.remote.packing import Reply, pack_error, unpack_error
+from multicentre.engines.remote.packing import Reply, pack_own_error, unpack_error
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES, receive_frame, send_frame
 from multicentre.errors import ConfigurationError, MessageError, MulticentreError, RefusedByPolicy
 from multicentre.privacy.secure_sum.identity import verify
@@ -68,9 +69,9 @@ class Order:
             A field is missing, unknown, or has the wrong type.
         """
         try:
-            content = json.loads(packed) if len(packed) <= _LARGEST_ORDER else {}
+            content = load_json(packed) if len(packed) <= _LARGEST_ORDER else {}
             order = cls(AnalystCard(**content.pop("card")), **content)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ConfigurationError):
+        except (ValueError, TypeError, KeyError, AttributeError, ConfigurationError):
             raise _malformed() from None
         if {type(order.study), type(order.token)} != {str} or not _TOKEN.fullmatch(order.token):
             raise _malformed()
@@ -188,7 +189,7 @@ def unpack_opening(packed: bytes) -> Opening:
         A field is missing, unknown, or has the wrong type.
     """
     try:
-        content = json.loads(packed)
+        content = load_json(packed)
         opening = Opening(**{**content, "sites": tuple(content["sites"])})
     except (ValueError, TypeError, KeyError):
         raise _malformed() from None
@@ -199,8 +200,8 @@ def unpack_opening(packed: bytes) -> Opening:
 
 
 def send_end(connection: socket.socket, status: int, error: MulticentreError | None = None) -> None:
-    """Send the end of a run; paths of the coordinator's files are removed from errors."""
-    send_frame(connection, {"kind": "end", "status": status}, b"" if error is None else pack_error(0, error).body)
+    """Send the end of a run, with the error that ended it; sites' errors arrived here without paths."""
+    send_frame(connection, {"kind": "end", "status": status}, b"" if error is None else pack_own_error(error))
 
 
 def read_error(body: bytes) -> MulticentreError:

@@ -15,11 +15,11 @@ import socket
 import sys
 import threading
 import time
-import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from multicentre.core.parsing import parse_toml
 from multicentre.core.rounds import Listener
 from multicentre.deployment.analyst_link import Order, pack_opening, send_end
 from multicentre.deployment.coordinator_folder import Consortium
@@ -170,10 +170,7 @@ def read_order(order: Order, output: Path) -> Study:
     ConfigurationError
         The content is not a valid study, or a parameter is a fitted model.
     """
-    try:
-        content = tomllib.loads(order.study)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("the study must be valid TOML", where="study", hint=f"{error}.") from None
+    content = parse_toml(order.study, "the study", "study")
     study = study_from_mapping(content, folder=output)
     _check_models_are_held(study)  # before any path in the order is read
     privacy = study.privacy.model_copy(update={"policy": None, "sites": {}})

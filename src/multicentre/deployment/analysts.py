@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from multicentre.core.parsing import load_json, read_toml
 from multicentre.core.requester import COORDINATOR
 from multicentre.core.storage import held, write_atomically
-from multicentre.deployment.settings import read_toml
 from multicentre.engines.remote.opening import LONGEST_NAME, analyst_fingerprint, is_analyst_name
 from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.secure_sum.identity import Identity, check_public
@@ -188,7 +188,7 @@ class AdmittedAnalysts:
         if not self._path.exists():
             return ()
         try:
-            cards = [AnalystCard(**one) for one in json.loads(self._path.read_bytes())]
+            cards = [AnalystCard(**one) for one in load_json(self._path.read_bytes())]
         except (OSError, ValueError, TypeError, ConfigurationError):
             raise IntegrityError(
                 "the list of admitted analysts cannot be read", where=str(self._path), hint="Restore it from a copy."

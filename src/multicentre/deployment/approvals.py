@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
+from multicentre.core.parsing import load_json, parse_toml
 from multicentre.core.storage import check_owner_writes_alone, held, read_regular, write_atomically
 from multicentre.deployment.decisions import Decision, check_reason, current_time, rejections_among
 from multicentre.deployment.proposals import Proposal
@@ -156,7 +156,7 @@ class Approvals:
         approved = self.studies.get(name)
         if approved is None:
             raise ConfigurationError("the study must be approved here; got a name without an approval", where=name)
-        content = tomllib.loads(self._read_pinned(approved.sha256).decode())
+        content = parse_toml(self._read_pinned(approved.sha256), "the approved study", name)
         study = study_from_mapping(content, folder=Path(approved.folder)).without_files()
         if digest_of(study) != approved.terms:
             raise IntegrityError(
@@ -309,7 +309,7 @@ def read_approvals(folder: Path) -> Approvals:
         return Approvals(folder)
     try:
         check_owner_writes_alone(path, "list of approvals")
-        content = json.loads(read_regular(path, "list of approvals"))
+        content = load_json(read_regular(path, "list of approvals"))
         if content.pop("format") not in _READABLE:
             raise ValueError
         decisions = tuple(Decision(**one) for one in content.pop("decisions", ()))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from multicentre import __version__
+from multicentre.core.parsing import load_json
 from multicentre.core.storage import write_atomically
 from multicentre.deployment.coordinator_folder import Consortium
 from multicentre.deployment.flower_commands import Command
@@ -193,7 +194,7 @@ def read_bundles(consortium: Consortium) -> dict[str, Bundle]:
     for path in sorted(consortium.bundles.glob(f"{APP}-*{SUFFIX}")):
         version = path.name.removeprefix(f"{APP}-").removesuffix(SUFFIX)
         try:
-            content = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            content = load_json(path.with_suffix(".json").read_text(encoding="utf-8"))
             signatures = tuple(Signature.from_flower(one) for one in content["signatures"])
         except (OSError, ValueError, KeyError, TypeError):
             continue

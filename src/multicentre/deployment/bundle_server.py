@@ -9,6 +9,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from multicentre.core.parsing import load_json
 from multicentre.deployment.bundle import APP_ID, SUFFIX, Bundle, read_bundles
 from multicentre.deployment.coordinator_folder import LOOPBACK, Consortium
 from multicentre.errors import ConfigurationError
@@ -106,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not size.isdecimal() or int(size) > _LARGEST_QUERY_BYTES:
             return None
         try:
-            query = json.loads(self.rfile.read(int(size)))
+            query = load_json(self.rfile.read(int(size)))
         except ValueError:
             return None
         return query if isinstance(query, dict) else None

@@ -45,7 +45,7 @@ class Review:
     ----------
     proposal : Proposal
     permitted : str
-        Persons who may run a study once it is approved; empty for other proposals.
+        Persons who may run a study once it is approved, and those whose permission ends; empty for other proposals.
     files : mapping of str to Path
         Files of this site that a study reads.
     card : DisclosureCard, optional
@@ -111,7 +111,7 @@ def review(site: Site, proposal: Proposal, approvals: Approvals, chosen: Mapping
         study = proposal.study()
         files = study_at_site(site, study).sites[site.name]
         rejection = approvals.rejection_of(proposal.name, digest_of(study))
-        permitted = _permitted_analysts(approvals, chosen)
+        permitted = f"{_permitted_analysts(approvals, chosen)}{_ended_permissions(approvals, study.name, chosen)}"
         brief = brief_at(site, study, asked_by=_asking(approvals, chosen), previous=_last_approved(approvals, study))
         return Review(proposal, permitted, files, card_at(site, study), brief, (), rejection)
     changes = _roster_changes(proposal, approvals) if proposal.kind == "roster" else ()
@@ -144,6 +144,15 @@ def _permitted_analysts(approvals: Approvals, chosen: Mapping[str, str]) -> str:
     if approvals.signed_only:
         return "run by nobody: runs require a signature, and no analyst is approved at this site any more"
     return "run by everyone whom the coordinator admits: no analyst is approved, and requests need no signature"
+
+
+def _ended_permissions(approvals: Approvals, study: str, chosen: Mapping[str, str]) -> str:
+    """Return the analysts who may run the approved study of this name and may no more after the new approval."""
+    if not chosen or study not in approvals.studies:
+        return ""
+    permitted = approvals.studies[study].analysts or approvals.analysts
+    ended = [f"{approvals.analysts[one]} ({one})" for one in permitted if one in approvals.analysts.keys() - chosen]
+    return f"; this ends the permission of {', '.join(ended)}" if ended else ""
 
 
 def _roster_changes(proposal: Proposal, approvals: Approvals) -> tuple[RosterChange, ...]:

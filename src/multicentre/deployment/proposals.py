@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
+from multicentre.core.parsing import parse_toml
 from multicentre.deployment.analysts import AnalystCard
 from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_register import Roster
@@ -24,7 +24,6 @@ from multicentre.studies.study import Study
 from multicentre.studies.study_file import study_from_mapping
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-_LARGEST = 4 * 2**20  # a study or a roster has some kilobytes
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,19 @@ class Proposal:
 
     def study(self) -> Study:
         """Return the proposed study."""
-        return study_from_mapping(tomllib.loads(self.content.decode()), folder=self.folder).without_files()
+        return study_from_mapping(self._tables(), folder=self.folder).without_files()
 
     def roster(self) -> Roster:
         """Return the proposed roster."""
-        tables = tomllib.loads(self.content.decode())["site"]
+        tables = self._tables()["site"]
         return Roster(tuple(SiteCard.from_mapping(one, "roster") for one in tables))
 
     def analyst(self) -> AnalystCard:
         """Return the card of the proposed analyst."""
-        return AnalystCard.from_mapping(tomllib.loads(self.content.decode()), "analyst")
+        return AnalystCard.from_mapping(self._tables(), "analyst")
+
+    def _tables(self) -> dict[str, Any]:
+        return parse_toml(self.content, "the file", self.name or self.kind)
 
 
 def recognise(argument: str) -> Proposal:
@@ -86,7 +88,7 @@ def recognise(argument: str) -> Proposal:
         line = _ed25519_line(content, path)
         return Proposal("release key", fingerprint_of(line), content=line.encode())
     sha256 = hashlib.sha256(content).hexdigest()
-    tables = _tables(content, path)
+    tables = parse_toml(content, "the file", argument)
     bundle = str(tables.get("sha256"))
     if "app" in tables and _HASH.fullmatch(bundle):
         return Proposal("app", bundle)
@@ -126,20 +128,7 @@ def _read(path: Path) -> bytes:
             where=str(path),
             hint="Give the SHA-256 of a bundle (64 digits), or a file: a release key, a roster, a study.",
         ) from None
-    if len(content) > _LARGEST:
-        raise ConfigurationError(
-            f"the file must have at most {_LARGEST // 2**20} MiB; got {len(content) / 2**20:.0f} MiB", where=str(path)
-        )
     return content
-
-
-def _tables(content: bytes, path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(content.decode())
-    except UnicodeDecodeError:
-        raise ConfigurationError("the file is not UTF-8", where=str(path)) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("the file is not valid TOML", where=str(path), hint=f"{error}.") from None
 
 
 def _ed25519_line(content: bytes, path: Path) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from multicentre.core.parsing import read_toml
 from multicentre.errors import ConfigurationError
 from multicentre.privacy.policy import unknown_key
 from multicentre.studies.tables import Table
 
 T = TypeVar("T", bound=Table)
 
-_LARGEST = 4 * 2**20  # settings have some kilobytes
 _REQUIREMENTS = {
     "bool_type": "true or false is needed",
     "dict_type": "a table is needed",
@@ -25,40 +24,6 @@ _REQUIREMENTS = {
     "string_too_short": "a text of at least one character is needed",
     "string_type": "a text in quotes is needed",
 }
-
-
-def read_toml(path: Path, description: str) -> dict[str, Any]:
-    """Return the tables of a small file.
-
-    Parameters
-    ----------
-    path : Path
-    description : str
-        Name of the file in messages.
-
-    Raises
-    ------
-    ConfigurationError
-        The file is missing, too large, or not TOML in UTF-8.
-    """
-    try:
-        content = path.read_bytes()
-        if len(content) > _LARGEST:
-            raise ConfigurationError(
-                f"{description} must have at most {_LARGEST // 2**20} MiB; got {len(content) / 2**20:.0f} MiB",
-                where=str(path),
-            )
-        return tomllib.loads(content.decode())
-    except OSError as error:
-        raise ConfigurationError(f"{description} cannot be read", where=str(path), hint=f"{error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(
-            f"{description} must be UTF-8; got another encoding", where=str(path), hint="Save it as UTF-8."
-        ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(
-            f"{description} must be valid TOML; got another text", where=str(path), hint=f"{error}."
-        ) from None
 
 
 def read_settings(kind: type[T], path: Path, description: str) -> T:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from multicentre.core.parsing import load_json
 from multicentre.core.storage import (
     OWNER_ONLY,
     check_owner_writes_alone,
@@ -100,7 +101,7 @@ class SignedRuns:
                 hint="Name the folder of the analyst who signed the run, with --analyst.",
             )
         try:
-            content = json.loads(read_regular(path, "record of the signed run"))
+            content = load_json(read_regular(path, "record of the signed run"))
             kinds = {name: type(value) for name, value in content.items()}
         except (OSError, ValueError, AttributeError):
             content, kinds = {}, {}
@@ -202,7 +203,7 @@ class OpenedRuns:
             return {}
         try:
             check_owner_writes_alone(self._path, "list of signed runs")
-            lines = json.loads(read_regular(self._path, "list of signed runs"))
+            lines = load_json(read_regular(self._path, "list of signed runs"))
             return {str(run): _Run(str(owner), int(attempt), bool(closed)) for run, owner, attempt, closed in lines}
         except (OSError, ValueError, TypeError):
             raise IntegrityError(

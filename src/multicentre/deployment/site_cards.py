@@ -15,8 +15,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
+from multicentre.core.parsing import read_toml
 from multicentre.core.storage import check_site_name, write_atomically
-from multicentre.deployment.settings import read_toml
 from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.secure_sum.identity import check_public
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
+from multicentre.core.parsing import load_json, read_toml
 from multicentre.core.storage import write_atomically
-from multicentre.deployment.settings import read_toml
 from multicentre.deployment.site_cards import SiteCard
 from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError
 
@@ -172,7 +172,7 @@ class SiteRegister:
         if not path.exists():
             return cls()
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = load_json(path.read_text(encoding="utf-8"))
             if content["version"] != _VERSION:
                 raise ValueError("another version")
             return cls(tuple(_entry(one, str(path)) for one in content["sites"]))

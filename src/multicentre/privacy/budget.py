@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from multicentre.core.parsing import load_json
 from multicentre.core.storage import (
     check_owner_writes_alone,
     held,
@@ -191,7 +192,7 @@ def _check_head(path: Path, head: bytes | None, entries: Sequence[Entry]) -> Non
     if head is None:
         return
     try:
-        recorded = json.loads(head)
+        recorded = load_json(head)
         hashes = [entry["hash"] for entry in entries][: recorded["entries"]]
         intact = len(hashes) == recorded["entries"] and hashes[-1] == recorded["hash"]
     except (ValueError, KeyError, TypeError, IndexError):

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.core.parsing import load_json
 from multicentre.core.steps import Step
 from multicentre.core.storage import (
     check_owner_writes_alone,
@@ -187,7 +188,7 @@ class CohortMemory:
                 write_atomically(folder / _KEY, self._secret, mode=0o600)
             self._secret = read_regular(folder / _KEY, "key of cohorts")
             if stored or (folder / _INDEX).exists():
-                self._answered = _by_group(json.loads(read_regular(folder / _INDEX, "memory of cohorts")))
+                self._answered = _by_group(load_json(read_regular(folder / _INDEX, "memory of cohorts")))
             names = {name for names in self._answered.values() for name in names}
         except (OSError, ValueError, AttributeError, TypeError):
             raise _unreadable(folder) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Literal, Self, get_args
 
 from multicentre.core.calls import Protection, suggest_masks
 from multicentre.core.messages import Declaration, place
+from multicentre.core.parsing import read_toml
 from multicentre.core.steps import Step
 from multicentre.errors import ConfigurationError, MulticentreError, RefusedByPolicy, nearest_name
 from multicentre.privacy.allowed_methods import check_allowed
@@ -185,18 +185,7 @@ class Policy:
         ConfigurationError
             The file is missing, is not TOML, or contains an unknown key or an invalid value.
         """
-        try:
-            terms = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigurationError("the policy cannot be read", where=str(path), hint=f"{error.strerror}.") from None
-        except UnicodeDecodeError:
-            raise ConfigurationError(
-                "the policy must be UTF-8 text; got other bytes", where=str(path), hint="Save the file as UTF-8."
-            ) from None
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigurationError(
-                "the policy must be valid TOML; got a syntax error", where=str(path), hint=f"{error}."
-            ) from None
+        terms = read_toml(Path(path), "the policy")
         try:
             return cls.from_mapping(terms).relative_to(Path(path))
         except ConfigurationError as error:

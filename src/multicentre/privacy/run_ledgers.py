@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from multicentre.core.parsing import load_json
 from multicentre.core.storage import read_regular, write_atomically
 from multicentre.errors import IntegrityError
 from multicentre.privacy.ledger import Ledger, repair_ledger
@@ -113,7 +114,7 @@ def read_keys(root: Path) -> dict[str, list[str]]:
     if not path.exists():
         return {}
     try:
-        keys = json.loads(read_regular(path, "list of the sites' keys"))
+        keys = load_json(read_regular(path, "list of the sites' keys"))
         return {str(site): [str(key) for key in of_site] for site, of_site in keys.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         raise IntegrityError(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import math
 import shlex
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from multicentre.core.parsing import load_json, load_toml
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Figure, read_figure
 from multicentre.estimator.labels import Labels
@@ -294,7 +293,7 @@ def read_run(folder: Path) -> RunContents:
                 f"the run folder must contain {name}; it is missing", where=str(folder), hint=_RERUN
             )
     run = _model(folder / "run.json", RunMetadata)
-    study = _parse(folder / "study.toml", tomllib.loads)
+    study = _parse(folder / "study.toml", load_toml)
     return RunContents(
         study_text=_text(folder / "study.toml"),
         study=study,
@@ -380,7 +379,7 @@ def _parse(path: Path, parse: Callable[[str], T]) -> T:
 
 def _model(path: Path, kind: type[T]) -> T:
     try:
-        return TypeAdapter(kind).validate_python(_parse(path, json.loads))
+        return TypeAdapter(kind).validate_python(_parse(path, load_json))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from multicentre.core.parsing import load_toml
 from multicentre.deployment.coordinator_folder import Consortium
 from multicentre.errors import MulticentreError
 from multicentre.studies.run_events import EVENTS
@@ -95,6 +95,6 @@ def _is_study(path: Path) -> bool:
     if not path.is_file() or path.is_symlink():
         return False
     try:
-        return "study" in tomllib.loads(path.read_text(encoding="utf-8"))
+        return "study" in load_toml(path.read_bytes())
     except (OSError, ValueError):
         return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import secrets
 import shutil
@@ -14,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from multicentre.core.parsing import load_json
 from multicentre.core.storage import held, write_atomically
 from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.run_ledgers import describe_changes
@@ -141,7 +141,7 @@ class RunFolder:
             The file is missing or damaged.
         """
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            return load_json((self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             kind = type(error).__name__
             raise IntegrityError(

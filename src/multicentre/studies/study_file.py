@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from multicentre.core.parsing import read_toml
 from multicentre.errors import ConfigurationError
 from multicentre.privacy.policy import unknown_key
 from multicentre.studies.checks import check_study
@@ -68,16 +68,7 @@ def read_study(path: str | Path) -> Study:
         The file is missing or is not TOML, a key is unknown or missing, or a value is invalid.
     """
     path = Path(path)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError("failed to read the study", where=str(path), hint=f"{error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(
-            "the study must be encoded as UTF-8", where=str(path), hint="Save it as UTF-8."
-        ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("the study must be valid TOML", where=str(path), hint=f"{error}.") from None
+    content = read_toml(path, "the study")
     try:
         return study_from_mapping(content, folder=path.parent)
     except ConfigurationError as error:

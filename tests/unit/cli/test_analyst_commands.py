@@ -87,6 +87,21 @@ def test_a_steward_sees_who_may_run_a_study_before_it_is_approved(tmp_path, site
     assert "--for must name an analyst's card" in wrong.stderr
 
 
+def test_an_approval_names_the_analysts_whose_permission_it_ends(tmp_path, site, card, fingerprint):
+    study = write_study(tmp_path)
+    call("analyst", "keygen", "bob", "--folder", tmp_path / "bob")
+    bob = tmp_path / "bob" / "bob.analyst.toml"
+    first = call("site", "approve", study, "--for", card, "--folder", site, "--yes")
+    both = call("site", "approve", study, "--for", card, "--for", bob, "--folder", site, "--yes")
+    second = call("site", "approve", study, "--for", bob, "--folder", site, "--yes")
+    assert "ends the permission" not in first.stderr + both.stderr
+    assert f"this ends the permission of ada ({fingerprint})" in second.stderr
+    every = call("site", "approve", study, "--folder", site, "--yes")
+    again = call("site", "approve", study, "--for", bob, "--folder", site, "--yes")
+    assert "ends the permission" not in every.stderr
+    assert f"this ends the permission of ada ({fingerprint})" in again.stderr
+
+
 def test_another_key_under_an_approved_name_is_refused(tmp_path, site, card, fingerprint):
     assert call("site", "approve", card, "--folder", site, "--yes").exit_code == 0
     assert call("site", "approve", card, "--folder", site, "--yes").exit_code == 0

@@ -1,11 +1,14 @@
 import builtins
 import gzip
+import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from multicentre.data import read_multiview, read_table
+from multicentre.data.readers import _check_header
 from multicentre.errors import ConfigurationError, DataError, MissingExtra
 
 TABLE = "id,age,smoker,icd\n007,61,True,I21\n008,,False,E11\n009,48.25,True,\n"
@@ -182,3 +185,12 @@ def test_requests_that_make_no_sense(write):
         read_multiview({"a": path, "b": path}, "id", {"a": ["x"]})
     with pytest.raises(ConfigurationError, match="columns must name views with a file; this view has none"):
         read_multiview({"a": path}, "id", {"b": ["x"]})
+
+
+def test_a_header_is_checked_in_time_proportional_to_its_length():
+    names = [f"column {number}" for number in range(100_000)]
+    start = time.process_time()
+    _check_header(names, Path("wide.csv"))
+    assert time.process_time() - start < 5  # a comparison with all earlier names takes over a minute
+    with pytest.raises(DataError, match="columns 7 and 100001 are both"):
+        _check_header([*names, names[6]], Path("wide.csv"))

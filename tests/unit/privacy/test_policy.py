@@ -49,7 +49,7 @@ def test_a_bad_file_is_refused(tmp_path, content, said):
 def test_what_is_no_text_or_no_file_is_refused(tmp_path):
     path = tmp_path / "policy.toml"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigurationError, match="the policy must be UTF-8 text"):
+    with pytest.raises(ConfigurationError, match="the policy must be UTF-8"):
         Policy.read(path)
     for missing in (tmp_path, tmp_path / "none.toml"):
         with pytest.raises(ConfigurationError, match="cannot be read"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multicentre.deployment import proposals
+from multicentre.core import parsing
 from multicentre.deployment.approvals import approve, read_approvals, reject
 from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.proposal_review import review
@@ -265,7 +265,7 @@ def test_approval_is_revoked_after_a_question(client, folder, study):
 
 
 def test_files_that_cannot_be_approved(client, folder, tmp_path):
-    for content, words in ((b"\xff\xfe", "not UTF-8"), (b"[x]\n", "another content"), (b"", "must be chosen")):
+    for content, words in ((b"\xff\xfe", "must be UTF-8"), (b"[x]\n", "another content"), (b"", "must be chosen")):
         answer = client.upload(content)
         assert answer.status == 400, content
         assert words in answer.words
@@ -329,4 +329,4 @@ def test_a_bundle_is_approved_by_its_hash(client, folder):
 def test_size_of_an_upload_is_that_of_the_command():
     from multicentre.serve import forms
 
-    assert proposals._LARGEST == forms.LARGEST
+    assert parsing.LARGEST == forms.LARGEST

@@ -208,7 +208,7 @@ def test_errors_name_the_file(tmp_path, text, what):
 
 
 def test_absent_file():
-    with pytest.raises(ConfigurationError, match="failed to read the study"):
+    with pytest.raises(ConfigurationError, match="the study cannot be read"):
         read_study("nowhere/study.toml")
 
 

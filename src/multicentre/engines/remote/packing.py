@@ -143,13 +143,19 @@ def pack_outcome(number: int, outcome: Outcome) -> Reply:
 
 
 def pack_error(number: int, error: MulticentreError) -> Reply:
-    """Return an error of the package as a reply. Errors of the package never contain a patient's value.
+    """Return an error of a site as a reply, without paths of files at the site."""
+    return Reply(number, "refused", _error_body(error, lambda text: _PATH.sub("a file of the site", text)))
 
-    Paths of files at the site are removed.
-    """
+
+def pack_own_error(error: MulticentreError) -> bytes:
+    """Return an error of the coordinator for its analyst; its paths name what to repair at the coordinator."""
+    return _error_body(error, lambda text: text)
+
+
+def _error_body(error: MulticentreError, write: Callable[[str], str]) -> bytes:
+    """Return an error of the package as JSON. Errors of the package never contain a patient's value."""
     content = {"error": type(error).__name__, "what": error.what, "where": error.where, "hint": error.hint}
-    shortened = {name: _PATH.sub("a file of the site", text[:MOST_TEXT]) for name, text in content.items()}
-    return Reply(number, "refused", json.dumps(shortened).encode())
+    return json.dumps({name: write(text[:MOST_TEXT]) for name, text in content.items()}).encode()
 
 
 def unpack_outcome(reply: Reply, call: Call) -> Outcome:

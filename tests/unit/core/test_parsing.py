@@ -1,0 +1,74 @@
+"""Deeply nested texts from other people are refused like any other damaged text, with the name of the file."""
+
+import json
+
+import pytest
+
+from multicentre.core.parsing import load_json, load_toml, parse_toml, read_toml
+from multicentre.deployment.analyst_link import Order
+from multicentre.deployment.analysts import AdmittedAnalysts
+from multicentre.deployment.approvals import read_approvals
+from multicentre.deployment.proposals import recognise
+from multicentre.deployment.signed_runs import OpenedRuns
+from multicentre.deployment.site_folder import read_site
+from multicentre.deployment.site_register import SiteRegister
+from multicentre.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
+from multicentre.privacy.policy import Policy
+from multicentre.privacy.run_ledgers import read_keys
+from multicentre.studies.run_folder import RunFolder
+from multicentre.studies.study_file import read_study
+
+DEPTH = 3000  # more than Python's limit of 1,000 calls
+DEEP_JSON = "[" * DEPTH + "]" * DEPTH
+DEEP_TOML = f"x = {DEEP_JSON}\n"
+
+
+@pytest.mark.parametrize("load", [load_json, load_toml])
+@pytest.mark.parametrize("text", [DEEP_JSON, DEEP_TOML, DEEP_TOML.encode(), b"\xff"])
+def test_a_text_that_cannot_be_read_is_a_value_error(load, text):
+    with pytest.raises(ValueError, match=r"nested|decode|Expect|Invalid"):
+        load(text)
+
+
+@pytest.mark.parametrize("content", [DEEP_TOML, DEEP_TOML.encode(), b"\xff\xfe", "x = ", b"x" * (4 * 2**20 + 1)])
+def test_the_error_names_the_file_and_the_remedy(content):
+    with pytest.raises(ConfigurationError, match="the roster must") as caught:
+        parse_toml(content, "the roster", "roster.toml")
+    assert caught.value.where == "roster.toml"
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match="the roster cannot be read") as caught:
+        read_toml(tmp_path / "roster.toml", "the roster")
+    assert caught.value.where == str(tmp_path / "roster.toml")
+
+
+READERS = {
+    "study.toml": read_study,
+    "proposal.toml": lambda path: recognise(str(path)),
+    "policy.toml": Policy.read,
+    "site.toml": lambda path: read_site(path.parent),
+    "register.json": SiteRegister.read,
+    "analysts.json": lambda path: AdmittedAnalysts(path).cards,
+    "approvals.json": lambda path: read_approvals(path.parent),
+    "opened.json": lambda path: OpenedRuns(path).close("0" * 32, 0),
+    "ledger-keys.json": lambda path: read_keys(path.parent),
+    "run.json": lambda path: RunFolder(path.parent).read("run.json"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_file_may_be_nested_too_deep(tmp_path, name):
+    path = tmp_path / name
+    path.write_text(DEEP_TOML if name.endswith(".toml") else DEEP_JSON)
+    path.chmod(0o600)
+    with pytest.raises((ConfigurationError, IntegrityError)) as caught:
+        READERS[name](path)
+    assert str(path) in str(caught.value)
+
+
+def test_an_order_with_a_deep_study_is_refused():
+    with pytest.raises(MessageError):
+        Order.unpack(DEEP_JSON.encode())
+    with pytest.raises(MulticentreError):
+        Order.unpack(json.dumps({"card": {}, "token": "0" * 32, "study": DEEP_TOML}).encode())
