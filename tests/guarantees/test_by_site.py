@@ -84,9 +84,9 @@ def test_a_refusal_of_one_site_leaves_the_fit_as_it_was(fit):
 
 def test_a_site_whose_data_do_not_permit_the_fit_is_named():
     sites = {name: patients(100, seed) for seed, name in enumerate(("lyon", "oslo", "turin"))}
-    constant = sites["oslo"].X.copy()
-    constant[:, 1] = 1.0
-    sites["oslo"] = mc.data.TableData(constant, sites["oslo"].y, columns=["age", "dose"], classes=["no", "yes"])
+    dependent = sites["oslo"].X.copy()
+    dependent[:, 1] = 2.0 * dependent[:, 0]
+    sites["oslo"] = mc.data.TableData(dependent, sites["oslo"].y, columns=["age", "dose"], classes=["no", "yes"])
     with mc.Federation.in_process(sites) as federation:
         estimates = mc.regression.FedLogisticRegression().fit(federation).by_site()
     assert list(estimates.refused) == ["oslo"]

@@ -79,6 +79,11 @@ JUDGED = {
     "baselines/fuzzy/site.py": {"FuzzySite.describe": NAMES, "FuzzySite.prepare": TAKES},
     "core/noise_plan.py": {"PlanReview.review": "compares a plan with budget and policy; no record is read"},
     "data/missing/filling.py": {"FillingPart.fill_gaps": TAKES},
+    "data/rare_columns.py": {
+        "RareColumnsPart.leave_out_rare": "once per session of one site; names of columns by the policy's minimum. A "
+        "shorter list leaves rare columns in, and sums over them are refused",
+    },
+    "formula/site.py": {"FormulaPart.build_columns": TAKES},
     "data/missing/values.py": {
         "TabularPart.handle_gaps": TAKES,
         "TabularPart.add_indicators": TAKES,

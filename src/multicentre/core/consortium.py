@@ -105,6 +105,8 @@ class Consortium:
     shared : dict, optional
         Answers that several fits over the same sites and records request once; see :meth:`Session.shared`. By default
         every fit requests its own.
+    leaves_out_rare : bool, default False
+        A fit to one site leaves out columns in which too few of its patients differ, instead of being refused.
     """
 
     engine: Engine
@@ -124,6 +126,7 @@ class Consortium:
     divided_by: Session | None = None
     traffic: Traffic = field(default_factory=Traffic)
     shared: dict[Hashable, Any] | None = None
+    leaves_out_rare: bool = False
     session_type: ClassVar[type[Session]] = Session
 
     def __post_init__(self) -> None:

@@ -210,7 +210,17 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
                 where="fit_each_site",
                 hint="Compare the views with the method's own results.",
             )
-        sites, consortium = self.session.sites, self.session.consortium.unmasked()
+        return self._fit_sites(self.session.consortium.unmasked())
+
+    def fit_each_site_without_rare_columns(self) -> Answers[Self]:
+        """Fit as :meth:`fit_each_site`; each fit leaves out the columns in which too few patients of its site differ.
+
+        Only for methods whose site part can leave columns out (:mod:`multicentre.data.rare_columns`).
+        """
+        return self._fit_sites(replace(self.session.consortium.unmasked(), leaves_out_rare=True))
+
+    def _fit_sites(self, consortium: Consortium) -> Answers[Self]:
+        sites = self.session.sites
         branches = zip(sites, consortium.branches(len(sites)), strict=True)
         fits = side_by_side.run([partial(self._fit_alone, *branch) for branch in branches], at_once=len(sites))
         models = {site: fit for site, fit in zip(sites, fits, strict=True) if not isinstance(fit, str)}

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Scale = Literal["identity", "log", "log-log"]
 NO_ERROR = "no estimate with a standard error"
+NOT_ESTIMATED = (
+    "{0} is not estimated at this site: fewer patients differ in it than the site's policy requires (the site's fit "
+    "then leaves it out), or it has no information"
+)
+"""Reason of a missing estimate of a site with others; the site does not say which of the two it is."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class SiteEstimates:
     Parameters
     ----------
     columns, sites : tuple of str
-        Names of the d estimates and the s sites.
+        Names of the d estimates and the s sites; of a multinomial model, pairs of class and covariate.
     estimates, standard_errors : arrays of shape (s, d)
         NaN where a site has no estimate.
     refused : mapping of str to str
@@ -66,6 +71,22 @@ class SiteEstimates:
         return pd.DataFrame(columns, index=index).reset_index()
 
 
+def column_text(column: str | tuple[str, str]) -> str:
+    """Return the name of an estimate; of a pair of class and covariate, the covariate with its class.
+
+    Examples
+    --------
+    >>> column_text("age"), column_text(("mild", "age"))
+    ('age', 'age (mild)')
+    """
+    return column if isinstance(column, str) else f"{column[1]} ({column[0]})"
+
+
+def covariate_of(column: str | tuple[str, str]) -> str:
+    """Return the covariate of an estimate, without the class of a multinomial model."""
+    return column if isinstance(column, str) else column[1]
+
+
 def undo_scale(values: Floats, scale: Scale) -> Floats:
     """Return values on the scale of their label.
 
@@ -94,11 +115,17 @@ def coefficients_by_site(
     scale, label
         As for :class:`SiteEstimates`.
     """
-    fits = model.fit_each_site()
+    fits = model.fit_each_site_without_rare_columns()
     sites = model.session.sites
     values = np.full((2, len(sites), len(columns)), np.nan)
     for place, site in enumerate(sites):
         if site in fits:
             table = fits[site].to_frame().reindex(list(columns))
             values[:, place] = table[["coefficient", "standard_error"]].to_numpy(np.float64).T
-    return SiteEstimates(tuple(columns), tuple(sites), values[0], values[1], fits.refused, scale, label)
+    missing = {
+        (site, columns[place]): NOT_ESTIMATED.format(column_text(columns[place]))
+        for row, site in enumerate(sites)
+        if site in fits
+        for place in np.flatnonzero(np.isnan(values[0, row])).tolist()
+    }
+    return SiteEstimates(tuple(columns), tuple(sites), values[0], values[1], fits.refused, scale, label, missing)

@@ -77,8 +77,10 @@ def agree_design(
     gaps = handle_missing(session, part, encoded, described.levels, missing)
     quantiles = _find_quantiles(session, part, searched)
     design = make_design(formula, described, quantiles, (*passed, *gaps.indicators))
-    occupied = session.sum(part.build_design, design).patients_of_cells
-    _check_occupied(design, occupied)
+    if session.consortium.leaves_out_rare:
+        session.ask(part.build_columns, design)
+    else:
+        _check_occupied(design, session.sum(part.build_design, design).patients_of_cells)
     return design, gaps
 
 

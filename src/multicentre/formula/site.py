@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, array
-from multicentre.core.steps import Release, step
+from multicentre.core.steps import Acknowledgement, Release, step
 from multicentre.core.wire import encode
 from multicentre.data.missing.values import TabularPart
 from multicentre.errors import ConfigurationError
@@ -20,6 +20,7 @@ from multicentre.formula.functions import LEADING, SCALARS, apply_scalar
 from multicentre.statistics.quantiles.site import CountingPart
 
 Floats = NDArray[np.float64]
+DESIGN_STEPS = frozenset({"build_design", "build_columns"})
 # Patients of a site, for masking; as in the regression models.
 PATIENTS = 2.0**24
 
@@ -53,6 +54,18 @@ class FormulaPart(TabularPart, CountingPart):
     @step(releases=Occupied, when="once", summed=True)
     def build_design(self, request: Design) -> Occupied:
         """Replace the columns by those of a formula; count patients by level and between knots."""
+        self._build(request)
+        cells = count_cells(request, self._table)
+        behind = len(self.data) if self.masked else int(cells[cells > 0].min(initial=len(self.data)))
+        return Occupied(cells, patients=behind)
+
+    @step(releases=Acknowledgement, when="once")
+    def build_columns(self, request: Design) -> Acknowledgement:
+        """Replace the columns by those of a formula, for a fit to this site alone; no count leaves the site."""
+        self._build(request)
+        return Acknowledgement()
+
+    def _build(self, request: Design) -> None:
         label = f"formula={sha256(encode(request)).hexdigest()[:16]}"
         if self.design is None:
             request.check()
@@ -68,9 +81,6 @@ class FormulaPart(TabularPart, CountingPart):
                 where="formula",
                 hint="Start a new fit.",
             )
-        cells = count_cells(request, self._table)
-        behind = len(self.data) if self.masked else int(cells[cells > 0].min(initial=len(self.data)))
-        return Occupied(cells, patients=behind)
 
     def quantile_values(self) -> Floats:
         """Return the numeric columns of the fit, in the order of its request for missing entries."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
+from multicentre.data.rare_columns import RARE_STEPS
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, ParameterRanges, Real, Where
@@ -283,7 +284,7 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         if self.epsilon is not None:
             return PRIVATE_STEPS
-        steps = {"describe", "sum_columns", "sum_products", "sum_derivatives", "sum_slopes"} | GAP_STEPS
+        steps = {"describe", "sum_columns", "sum_products", "sum_derivatives", "sum_slopes"} | GAP_STEPS | RARE_STEPS
         steps |= {"sum_count_derivatives"} if self._family == "negative_binomial" else set()
         steps |= self._formula_steps() | ({"sum_score_products"} if self.errors != "model" else set())
         return frozenset(steps | ({"sum_intercepts", "tell_intercept"} if self.site_effects else set()))

@@ -23,6 +23,7 @@ from multicentre.formula.agreement import needs_quantiles
 from multicentre.formula.columns import Table, build_columns, check_values
 from multicentre.formula.design import Design
 from multicentre.formula.grammar import Formula, parse_formula
+from multicentre.formula.site import DESIGN_STEPS
 from multicentre.regression import messages
 from multicentre.regression.coefficients import INTERCEPT
 from multicentre.regression.effects import requested_effects
@@ -146,11 +147,7 @@ class HasFormula(RegressionResults):
         parsed = self._parsed
         if parsed is None:
             return set()
-        return (
-            {"build_design", "sum_effects", "count_below"}
-            if needs_quantiles(parsed)
-            else {"build_design", "sum_effects"}
-        )
+        return {"sum_effects", *DESIGN_STEPS, *(("count_below",) if needs_quantiles(parsed) else ())}
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per coefficient; see :meth:`RegressionResults.to_frame`."""

@@ -17,7 +17,8 @@ from scipy.special import xlogy
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.core.wire import encode
-from multicentre.data.missing.values import Missing, TabularPart
+from multicentre.data.missing.values import Missing
+from multicentre.data.rare_columns import RareColumnsPart
 from multicentre.data.records import effective_number, fewest_different, is_dominated
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
@@ -47,7 +48,7 @@ def check_range(names: Sequence[str], squares: Floats) -> None:
         )
 
 
-class RegressionPatients(TabularPart):
+class RegressionPatients(RareColumnsPart):
     """Base of the site parts of regression models."""
 
     holds: ClassVar[type] = TableData

@@ -177,8 +177,10 @@ class RegressionResults(HasCoefficients, FederatedEstimator):
         Returns
         -------
         SiteEstimates
-            Intercept and coefficients by site, without columns of splines and polynomials. They are NaN for a site that
-            refuses or whose data do not permit the fit, with the reason in ``refused``.
+            Intercept and coefficients by site, without columns of splines and polynomials. They are NaN for a
+            covariate in which too few patients of the site differ, which its fit then leaves out, and for a site that
+            refuses or whose data do not permit the fit.
+            :meth:`~multicentre.estimator.site_estimates.SiteEstimates.reason` returns the reason.
         """
         check_is_fitted(self, "model_")
         ratio = RATIOS.get(self._link)

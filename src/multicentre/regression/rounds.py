@@ -37,6 +37,7 @@ from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History, Rounds
 from multicentre.core.session import Session
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
+from multicentre.data.rare_columns import leave_out_rare
 from multicentre.data.schema import agree_tables
 from multicentre.data.tabular import indicators_of
 from multicentre.errors import DataError, SchemaMismatch
@@ -179,8 +180,9 @@ def agree(
         passed = [name for name in named if name not in ("", formula.offset_name)]
         design, gaps = agree_design(session, _part_of(session), formula, described, passed=passed, missing=missing)
         columns = design.column_names
-    totals = session.once("totals", messages.Totals, lambda: session.sum(_part_of(session).sum_columns, model))
     covariates = tuple(name for name in columns if name not in (model.offset, model.weights, model.cluster))
+    covariates = leave_out_rare(session, _part_of(session), covariates)
+    totals = session.once("totals", messages.Totals, lambda: session.sum(_part_of(session).sum_columns, model))
     if model.family == "binomial" and not SUM_ROUNDING < totals.outcome < totals.weight - SUM_ROUNDING:
         only = described.classes[int(totals.outcome > SUM_ROUNDING)]
         raise DataError(

@@ -14,7 +14,7 @@ from multicentre.errors import CombinationWarning, ConfigurationError, Multicent
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.presentation import variable_of
-from multicentre.estimator.site_estimates import SiteEstimates
+from multicentre.estimator.site_estimates import SiteEstimates, column_text, covariate_of
 from multicentre.estimator.terms import HasEffects
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def by_site_note(variables: Sequence[str]) -> str:
     return (
         f"by_site: this site's own estimates of {', '.join(variables)} and their standard errors are released, and "
         "shown in the report. They leave unmasked, with the other sums of a fit to this site alone; the site's minimum "
-        "of patients applies to each. A site whose policy has secure_sums_only is left out of them."
+        "of patients applies to each: covariates in which fewer of its patients differ are named and left out of its "
+        "fit. A site whose policy has secure_sums_only is left out of them."
     )
 
 
@@ -61,8 +62,8 @@ def estimates_by_site(
     fits = estimator.to_frame()[["coefficient", "standard_error"]]
     figures: list[Figure] = []
     for column, each in combined.items():
-        coefficient, standard_error = map(float, fits.loc[column].to_numpy(np.float64))
-        title = f"{each.label[0].upper()}{each.label[1:]} of {column}, site by site"
+        coefficient, standard_error = map(float, fits.loc[[column]].to_numpy(np.float64)[0])
+        title = f"{each.label[0].upper()}{each.label[1:]} of {column_text(column)}, site by site"
         figures.append(each.forest(title, fit=(coefficient, standard_error)))
     return estimates.to_frame(), figures
 
@@ -75,7 +76,7 @@ def _restricted(estimates: SiteEstimates, variables: Sequence[str]) -> SiteEstim
     ConfigurationError
         A variable has no coefficient.
     """
-    available = [variable_of(column) for column in estimates.columns]
+    available = [variable_of(covariate_of(column)) for column in estimates.columns]
     if absent := [name for name in variables if name not in available]:
         raise ConfigurationError(
             f"by_site must name variables with coefficients; got {', '.join(absent)}",

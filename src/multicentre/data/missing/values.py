@@ -393,6 +393,8 @@ def handle_missing(
         return MissingValues(missing, (), (), 0, 0)
     sources = tuple(dict.fromkeys(sources_of(columns, levels)))
     handling, is_new = Handling(missing, sources), False
+    if session.consortium.leaves_out_rare:
+        return _handle_uncounted(session, part, handling)
 
     def make() -> Gaps:
         nonlocal is_new
@@ -406,6 +408,15 @@ def handle_missing(
     if missing == "indicator":
         session.ask(part.add_indicators, Indicators(counted.incomplete_columns if marked is None else tuple(marked)))
     return counted
+
+
+def _handle_uncounted(session: Session, part: type[TabularPart], handling: Handling) -> MissingValues:
+    """Handle missing values in a fit to one site, whose counts would leave unmasked: a small one refuses the fit."""
+    session.ask(part.handle_gaps, handling)
+    missing = typing.cast(Missing, handling.missing)
+    if missing == "indicator":  # of all columns; those without missing entries are constant and left out
+        session.ask(part.add_indicators, Indicators(handling.columns))
+    return MissingValues(missing, handling.columns, (None,) * len(handling.columns), 0, None)
 
 
 def count_missing(

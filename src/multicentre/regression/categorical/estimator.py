@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
+from multicentre.data.rare_columns import RARE_STEPS
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.regression.categorical import messages, rounds
@@ -50,7 +51,7 @@ class CategoricalRegression(CategoricalResults):
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
-        steps = {"describe", "sum_classes", "sum_products", "sum_derivatives"} | GAP_STEPS
+        steps = {"describe", "sum_classes", "sum_products", "sum_derivatives"} | GAP_STEPS | RARE_STEPS
         return frozenset(steps | ({"sum_unequal_slopes"} if self.kind == "ordinal" else set()))
 
     def _fit(self, session: Session) -> None:
@@ -73,11 +74,11 @@ class CategoricalRegression(CategoricalResults):
             self._link,
             columns,
             marked,
-            agreed.columns,
+            agreed.covariates,
             agreed.classes,
             agreed.levels,
             np.zeros(k),
-            np.zeros((k if self.kind == "multinomial" else 1, len(agreed.columns))),
+            np.zeros((k if self.kind == "multinomial" else 1, len(agreed.covariates))),
             agreed.centre.centre,
             complete=complete,
         )

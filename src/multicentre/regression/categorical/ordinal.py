@@ -131,7 +131,7 @@ class FedOrdinalRegression(CategoricalRegression):
 
     def _set_tests(self, session: Session, agreed: Agreed, fit: Fit) -> None:
         super()._set_tests(session, agreed, fit)
-        k, d = len(agreed.classes) - 1, len(agreed.columns)
+        k, d = len(agreed.classes) - 1, len(agreed.covariates)
         if not self.tests_ or k < 2:
             return
         statistic = rounds.test_equal_slopes(session, agreed, fit.parameters)

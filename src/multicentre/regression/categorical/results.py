@@ -17,7 +17,7 @@ from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.model_in_force import reference_levels
 from multicentre.estimator.presentation import effect_text, frame_of_tests
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
-from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
+from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site, column_text
 from multicentre.estimator.terms import Estimates, HasTerms, Term, terms_of
 from multicentre.regression.categorical.maths import SMALLEST
 from multicentre.regression.categorical.model import CategoricalModel
@@ -248,7 +248,7 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
             Not used, present for API consistency by convention.
         """
         table = self.to_frame()
-        names = [label if isinstance(label, str) else f"{label[1]} ({label[0]})" for label in self._names]
+        names = [column_text(label) for label in self._names]
         cells = [
             [name, *map(number_or_none, row)]
             for name, row in zip(names[:MOST_ROWS], table.to_numpy(np.float64).tolist(), strict=False)
@@ -276,8 +276,9 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         Returns
         -------
         SiteEstimates
-            Parameters by site. They are NaN for a site that refuses or whose data do not permit the fit, with the
-            reason in ``refused``.
+            Parameters by site. They are NaN for a covariate in which too few patients of the site differ, which its
+            fit then leaves out, and for a site that refuses or whose data do not permit the fit.
+            :meth:`~multicentre.estimator.site_estimates.SiteEstimates.reason` returns the reason.
         """
         check_is_fitted(self, "model_")
         names: Any = self._names

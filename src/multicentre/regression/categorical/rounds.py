@@ -32,6 +32,7 @@ from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
+from multicentre.data.rare_columns import leave_out_rare
 from multicentre.data.schema import agree_tables
 from multicentre.data.tabular import indicators_of
 from multicentre.errors import DataError
@@ -72,7 +73,7 @@ class Agreed:
 
     Parameters
     ----------
-    columns, classes, levels : tuple of str
+    columns, covariates, classes, levels : tuple of str
     totals : messages.Totals
     centre : messages.Centre
     spread : array of shape (d,)
@@ -81,6 +82,7 @@ class Agreed:
     """
 
     columns: tuple[str, ...]
+    covariates: tuple[str, ...]
     classes: tuple[str, ...]
     levels: tuple[str, ...]
     totals: messages.Totals
@@ -96,7 +98,7 @@ class Agreed:
     @property
     def free_of_penalty(self) -> NDArray[np.bool_]:
         """Intercepts and thresholds, shape (q,)."""
-        k, d = len(self.classes) - 1, len(self.columns)
+        k, d = len(self.classes) - 1, len(self.covariates)
         if self.centre.kind == "multinomial":
             return np.tile(np.arange(d + 1) == 0, k)
         return np.arange(k + d) < k
@@ -104,8 +106,8 @@ class Agreed:
     def names(self) -> list[str]:
         """Return a name for each parameter."""
         if self.centre.kind == "multinomial":
-            return [f"{column} ({name})" for name in self.classes[1:] for column in ("intercept", *self.columns)]
-        return [f"threshold {name}" for name in self.classes[:-1]] + list(self.columns)
+            return [f"{column} ({name})" for name in self.classes[1:] for column in ("intercept", *self.covariates)]
+        return [f"threshold {name}" for name in self.classes[:-1]] + list(self.covariates)
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ def agree(
     )
     gaps = handle_missing(session, CategoricalSite, described.columns, described.levels, missing)
     columns = (*described.columns, *(indicators_of(gaps.incomplete_columns) if missing == "indicator" else ()))
+    covariates = leave_out_rare(session, CategoricalSite, columns)
     totals = session.once("totals", messages.Totals, lambda: session.sum(CategoricalSite.sum_classes, model))
     if not (totals.counts > 0).all():
         empty = [name for name, n in zip(described.classes, totals.counts.tolist(), strict=True) if n <= 0]
@@ -152,19 +155,19 @@ def agree(
     spread = np.sqrt(np.maximum(np.diagonal(sums.products), 0.0) / totals.n_patients)
     squares = np.diagonal(sums.products)
     least = COARSE * rounding_of(session) * totals.n_patients  # the score test follows from these sums
-    check_varying(columns, squares, totals.n_patients, centre.centre, least)
+    check_varying(covariates, squares, totals.n_patients, centre.centre, least)
     moments = ClassMoments(
         totals.counts.astype(np.float64), sums.products / np.outer(spread, spread), sums.by_class / spread
     )
     tol = DEPENDENT_MASKED if session.protection == "masked" else DEPENDENT
-    if independent and len(columns) and (dependent := dependent_columns(moments.products, tol)).any():
-        names = [columns[place] for place in np.flatnonzero(dependent).tolist()]
+    if independent and len(covariates) and (dependent := dependent_columns(moments.products, tol)).any():
+        names = [covariates[place] for place in np.flatnonzero(dependent).tolist()]
         raise DataError(
             f"covariates must be independent of each other; these are combinations of others: {', '.join(names[:8])}",
             where="columns",
             hint="Leave one of them out (one level of each category is its reference), or set alpha above 0.",
         )
-    return Agreed(columns, described.classes, described.levels, totals, centre, spread, moments), gaps
+    return Agreed(columns, covariates, described.classes, described.levels, totals, centre, spread, moments), gaps
 
 
 def fit_model(session: Session, agreed: Agreed, plan: Plan) -> Fit:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Length, Lengths, Message, Nothing
 from multicentre.core.steps import step
-from multicentre.data.missing.values import Missing, TabularPart
+from multicentre.data.missing.values import Missing
+from multicentre.data.rare_columns import RareColumnsPart
 from multicentre.data.records import effective_number, fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, MessageError, SchemaMismatch
@@ -38,7 +39,7 @@ Floats = NDArray[np.float64]
 LINKS = {"multinomial": ("logit",), "ordinal": ("logit", "probit")}
 
 
-class CategoricalSite(TabularPart):
+class CategoricalSite(RareColumnsPart):
     """Site part of federated multinomial and ordinal regression."""
 
     method: ClassVar[str] = "fed-categorical"

@@ -17,7 +17,7 @@ from multicentre.errors import ConfigurationError, MulticentreError, nearest_nam
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.presentation import effect_text, frame_of_tests, p_text, variable_of
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
-from multicentre.estimator.site_estimates import Scale, SiteEstimates
+from multicentre.estimator.site_estimates import NOT_ESTIMATED, Scale, SiteEstimates
 from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of
 from multicentre.statistics.meta_analysis import pool
 from multicentre.survival.cox.maths import TestResult, hazard_ratios, wald_p_values
@@ -32,10 +32,6 @@ Floats = NDArray[np.float64]
 # Attributes that files of a fitted model hold.
 _INFERENCE = ("standard_errors_", "model_standard_errors_", "p_values_", "hazard_ratios_", "covariance_")
 _FIT = ("coef_", "log_likelihood_", "n_patients_", "n_events_", "converged_", "lead_")
-NO_ESTIMATE = (
-    "{0} is not estimated at this site: fewer patients differ in it than the site's policy requires (the site's fit "
-    "then leaves it out), or it has no information"
-)
 # Largest number of columns in the table and the plot of a fit.
 MOST_ROWS = 40
 # Level at which a rejected proportionality is part of the headline.
@@ -244,7 +240,7 @@ class CoxResults(HasEffects, SurvivalEstimator):
         coefficients = np.where(errors > 0, scaled / self.agreed_.spread, np.nan)
         names = self.feature_names_in_
         missing = {
-            (site, names[place]): NO_ESTIMATE.format(names[place])
+            (site, names[place]): NOT_ESTIMATED.format(names[place])
             for site, errors_of_site in zip(sites, errors, strict=True)
             if (errors_of_site > 0).any()
             for place in np.flatnonzero(errors_of_site == 0).tolist()

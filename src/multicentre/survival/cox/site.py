@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
+from multicentre.data.rare_columns import rare_columns
 from multicentre.data.records import effective_number, fewest_different
 from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
@@ -377,8 +378,7 @@ class CoxSite(CoxPatients):
         """
         check_alpha(request.alpha)
         n_columns = len(self.agreed.columns)
-        counts = [fewest_different(self.data.X[:, [place]]) for place in range(n_columns)]
-        used = np.flatnonzero(np.array(counts) >= min(self.least_behind, len(self.data)))
+        used = np.flatnonzero(~rare_columns(self.data.X, self.least_behind))
         nothing = np.zeros(n_columns)
         if not len(used):
             return messages.OwnFit(nothing, nothing, patients=0)
@@ -393,7 +393,9 @@ class CoxSite(CoxPatients):
             request.alpha * maximum.coefficients, maximum.information, float(risk_sets.n_events.sum())
         )
         errors = np.sqrt(np.diagonal(covariance(maximum.information, request.alpha, is_reliable)))
-        behind = self._behind(risk_sets, messages.At(maximum.coefficients, request.efron), min(counts[j] for j in used))
+        behind = self._behind(
+            risk_sets, messages.At(maximum.coefficients, request.efron), fewest_different(self.data.X[:, used])
+        )
         coefficients, standard_errors = nothing.copy(), nothing.copy()
         coefficients[used] = np.where(is_reliable, maximum.coefficients, 0.0)
         standard_errors[used] = np.where(is_reliable, errors, 0.0)
