@@ -42,7 +42,7 @@ def describe_analysis(folder: Path, entry: Mapping[str, Any], place: str) -> str
     place : str
         Prefix of its files in the run folder.
     """
-    parts = ["\n".join(entry[key] for key in ("answer", "model") if entry.get(key))]
+    parts = ["\n".join(entry[key] for key in ("answer", "message", "model") if entry.get(key))]
     parts += [
         _table(folder / place / "results" / f"{name}.csv", f"{place}results/{name}.csv", is_first=number == 0)
         for number, name in enumerate(entry.get("tables", ()))

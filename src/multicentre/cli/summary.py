@@ -106,7 +106,7 @@ def describe_refusals(metadata: Mapping[str, Any]) -> list[str]:
     """Return what sites with the policy of a new site would refuse of a simulated study, if anything."""
     reasons = list(metadata.get("refused_at_sites", ()))
     if metadata["simulated"]:
-        refused = [one for one in metadata.get("analyses", ()) if one["status"] == "refused"]
+        refused = [one for one in metadata.get("analyses", ()) if one["message"] and one["status"] != "failed"]
         reasons += [f"analysis {one['name']}: {one['message']}" for one in refused]
     if not reasons:
         return []

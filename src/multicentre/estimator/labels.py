@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -69,42 +69,61 @@ class Labels:
         if not self.labels:
             return figure
         changes: dict[str, Any] = {
-            part.name: _each(self.name if part.name in _NAMES else self.sentence, getattr(figure, part.name))
+            part.name: _each(self._change(part.name), getattr(figure, part.name))
             for part in fields(figure)
             if part.name in _NAMES | _TEXTS
         }
         if isinstance(figure, Table):
-            of_names = bool(figure.columns) and figure.columns[0] in OF_NAMES
+            head = figure.columns[0] if figure.columns else None
+            first = self.group if head == "group" else self.name if head in OF_NAMES else self.sentence
             changes["columns"] = _each(self.sentence, figure.columns)
-            changes["rows"] = [self._row(row, of_names=of_names) for row in figure.rows]
+            changes["rows"] = [[*_each(first, row[:1]), *_each(self.sentence, row[1:])] for row in figure.rows]
         if isinstance(figure, Curves):
-            changes["bands"] = [replace(band, name=self.name(band.name)) for band in figure.bands]
+            changes["bands"] = [replace(band, name=self.group(band.name)) for band in figure.bands]
         if isinstance(figure, Densities):
             changes["panels"] = [replace(panel, title=self.name(panel.title)) for panel in figure.panels]
         return replace(figure, **changes)
 
-    def _row(self, row: Sequence[Any], *, of_names: bool) -> list[Any]:
-        first = self.name if of_names else self.sentence
-        return [*_each(first, row[:1]), *_each(self.sentence, row[1:])]
+    def _change(self, part: str) -> Callable[[str], str]:
+        """Return the change of the texts of a part of a figure."""
+        return self.group if part == "at_risk" else self.name if part in _NAMES else self.sentence
+
+    def group(self, text: str) -> str:
+        """Return the name of a group with labels; a text that is a level stays, also if a variable has its name."""
+        return text if any(text in map(str, levels) for levels in self.levels.values()) else self.name(text)
 
     def _replace(self, text: str, words: frozenset[str]) -> str:
         return self._pattern.sub(lambda match: self._label(match, words), text) if self.labels else text
 
     def _label(self, match: re.Match[str], words: frozenset[str]) -> str:
-        """Return the label of a name in a text, with a colon where a level follows."""
-        (name, sign), rest = match.groups(), match.string[match.end() :].lstrip()
-        is_level = any(re.match(rf"{re.escape(str(one))}(?!\w|[.]\d)", rest) for one in self.levels.get(name, ()))
-        if name in words and not is_level:
+        """Return the label of a name, with a colon where a level follows; the level itself is unchanged."""
+        pair, name, sign = match.groups()
+        if pair:
+            category, level = self._pairs[pair]
+            is_unchanged = category not in self.labels and bool(words)
+            return pair if is_unchanged else f"{self.labels.get(category, category)}: {level}"
+        if name in words:
             return match[0]
-        if sign:
-            return f"{self.labels[name]}: "
-        return f"{self.labels[name]}:" if is_level else self.labels[name]
+        return f"{self.labels[name]}: " if sign else self.labels[name]
+
+    @cached_property
+    def _pairs(self) -> dict[str, tuple[str, str]]:
+        """Category and level by each text that names a level: ``grade=I``, ``grade = I`` and ``grade I``."""
+        return {
+            f"{name}{sign}{level}": (name, str(level))
+            for name, levels in self.levels.items()
+            for level in levels
+            for sign in ("=", " = ", " ")
+        }
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        """Names of variables as whole words, longest first, with the sign of equality before a level."""
-        names = "|".join(re.escape(name) for name in sorted(self.labels, key=len, reverse=True))
-        return re.compile(rf"(?<![\w-])({names})(?:( ?= ?)(?=\S)|(?![\w-]))")
+        """Categories with a level, and names of variables, as whole words, longest first."""
+        pairs, names = (
+            "|".join(map(re.escape, sorted(each, key=len, reverse=True))) for each in (self._pairs, self.labels)
+        )
+        level = rf"({pairs})(?!\w|[.]\d)" if pairs else "(?!)()"
+        return re.compile(rf"(?<![\w-])(?:{level}|({names})(?:( ?= ?)(?=\S)|(?![\w-])))")
 
 
 NO_LABELS = Labels({})

@@ -52,13 +52,14 @@ def _sentences(analysis: Analysis) -> list[str]:
     """Return the sentences on an analysis: its model, records and validation; or the reason why it has no result."""
     entry = analysis.entry
     if entry.status != FINISHED:
-        reason = without_folders(entry.message).rstrip(".") or "the run ended before it"
+        reason = without_folders(entry.message).partition(". ")[0] or "the run ended before it"
         return [f"{entry.title or entry.name}: {NO_RESULT.get(entry.status, 'No result')} ({reason})."]
     sizes = {"patients": entry.n_patients, "events": entry.n_events}
     counts = [f"{format_number(n)} {name}" for name, n in sizes.items() if n is not None]
     sentence = method_sentence(entry.method, entry.model, counts, _references(analysis))
     sentences = [f"{entry.title}: {sentence}" if entry.title else sentence]
     sentences += [entry.missing] if entry.missing not in ("", COMPLETE) else []
+    sentences += [f"{entry.message.partition('. ')[0]}."] if entry.message else []
     return sentences + ([analysis.validated] if analysis.validated else [])
 
 

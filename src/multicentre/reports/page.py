@@ -166,7 +166,7 @@ def _outline(views: list[AnalysisView], *, has_sites: bool, has_flow: bool) -> t
 
 def _refused_at_sites(run: RunMetadata) -> list[str]:
     """Return what sites with the policy of a new site would refuse of a simulated study."""
-    refused = [one for one in run.analyses if run.simulated and one.status == "refused"]
+    refused = [one for one in run.analyses if run.simulated and one.message and one.status != "failed"]
     reasons = [*run.refused_at_sites, *(f"analysis {one.name}: {one.message}" for one in refused)]
     return [without_folders(reason) for reason in reasons]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from multicentre.core.rounds import Listener
 from multicentre.core.storage import write_atomically
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.errors import (
+    AnalysisWarning,
     ConfigurationError,
     DataError,
     DisclosureRefused,
@@ -166,10 +168,8 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
         if frame is not None:
             write_atomically(folder.path / place / RESULTS / "by-site.csv", to_csv(frame).encode(), mode=0o644)
             tables = [*tables, "by-site"]
-    if analysis.study.validation is not None:
-        result = cross_validate_study(analysis.study, federation)
-        folder.write(f"{place}cross-validation.json", cross_validation_results(result))
-        figures = [*figures, *show_cross_validation(result)]
+    validated, message = _validate(analysis, federation, setting)
+    figures = [*figures, *validated]
     folder.write(f"{place}figures.json", [figure.to_dict() for figure in figures])
     comparison = None
     if analysis.study.run.compare and not setting.is_remote and estimator.metrics:
@@ -177,6 +177,7 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
         folder.write(f"{place}comparison.json", comparison.to_dict(estimator.metrics))
     return {
         "status": "finished",
+        "message": message,
         "answer": answer,
         "model": model,
         **_sizes(estimator),
@@ -187,6 +188,22 @@ def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish)
         "missing": estimator.missing_line_ if isinstance(estimator, HandlesMissing) else "",
         "headline": choose_headline(estimator.metrics, comparison),
     }
+
+
+def _validate(analysis: Analysis, federation: Consortium, setting: Finish) -> tuple[list[Figure], str]:
+    """Cross-validate if the study requires it; a refusal ends the validation, and the fit keeps its result."""
+    if analysis.study.validation is None:
+        return [], ""
+    try:
+        result = cross_validate_study(analysis.study, federation)
+    except MulticentreError as error:
+        if not ends_analysis(error):
+            raise
+        message = f"No held-out validation: {end_of(refusal_of(error))['message']}"
+        warnings.warn(f"{analysis.name or analysis.study.name}: {message}", AnalysisWarning, stacklevel=4)
+        return [], message
+    setting.folder.write(f"{analysis.place}cross-validation.json", cross_validation_results(result))
+    return show_cross_validation(result), ""
 
 
 def join_entries(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

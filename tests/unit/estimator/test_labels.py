@@ -66,3 +66,23 @@ def test_figures_have_labels_wherever_they_name_a_variable():
     assert curves.bands[0].name == "Treatment arm: new" == next(iter(curves.at_risk))
     tests = LABELS.figure(Table("", "", "model", ["test", "p-value"], [["weight", 0.1], ["proportional, age", 0.2]]))
     assert [row[0] for row in tests.rows] == ["weight", "proportional, age (years)"]
+
+
+def test_a_level_with_the_name_of_a_variable_stays_a_level():
+    labels = Labels(
+        {"cancer": "cancer stage", "disease": "disease class"}, {"disease": ("arf", "cancer"), "sex": ("f", "m")}
+    )
+    assert labels.name("disease=cancer") == labels.name("disease = cancer") == "disease class: cancer"
+    assert labels.sentence("Odds ratio of disease=cancer, given cancer.") == (
+        "Odds ratio of disease class: cancer, given cancer stage."
+    )
+    table = Table("", "", "model", ["group", "n"], [["cancer", 3], ["disease cancer", 3]])
+    assert [row[0] for row in labels.figure(table).rows] == ["cancer", "disease class: cancer"]
+    curves = Curves("", "", "model", "time", "survival", [Band("cancer", [0.0], [1.0], [1.0], [1.0])], True, [0.0], {})
+    assert labels.figure(curves).bands[0].name == "cancer"
+
+
+def test_levels_follow_a_colon_also_without_a_label_of_their_category():
+    labels = Labels({"age": "age (years)"}, {"sex": ("f", "m")})
+    assert labels.name("sex = f (reference)") == "sex: f (reference)"
+    assert labels.sentence("Hazard ratio of sex=m: 1.1, given age.") == "Hazard ratio of sex=m: 1.1, given age (years)."

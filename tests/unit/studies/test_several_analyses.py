@@ -19,7 +19,14 @@ from multicentre.data import SurvivalAndTable, SurvivalData, TableData
 from multicentre.deployment.site_check import card_at
 from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.study_permissions import permissions_of
-from multicentre.errors import AnalysisWarning, ConfigurationError, DataError, QuorumLost, RefusedByPolicy
+from multicentre.errors import (
+    AnalysisWarning,
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    QuorumLost,
+    RefusedByPolicy,
+)
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.ledger import read_ledger
 from multicentre.privacy.policy import Policy
@@ -295,6 +302,29 @@ def test_a_refused_analysis_is_marked_and_the_others_go_on(tmp_path):
     assert "Hazard ratio of age" in printed
     assert not (folder.path / "analyses/test").exists()
     assert {row["site"] for row in folder.read("disclosure.json")["refused"]} == {"oslo"}
+
+
+def test_a_refused_validation_leaves_the_fit_its_result(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise DisclosureRefused(
+            "the answer must have at least 10 patients behind it; got fewer", hint="Use fewer folds."
+        )
+
+    monkeypatch.setattr(analyses, "cross_validate_study", refuse)
+    block = TABLE + '[[analysis]]\nname = "cox"\nmethod = "fed-cox"\n[analysis.validation]\nperson_key = "identifier"\n'
+    with pytest.warns(AnalysisWarning, match="cox: No held-out validation: the answer must have at least 10 patients"):
+        folder = run_study(read_study(write_several(tmp_path, block)))
+    entry = entries(folder)["cox"]
+    assert entry["status"] == "finished"
+    assert entry["answer"].startswith("Hazard ratio of age")
+    assert "No held-out validation" in describe_results(folder.path, folder.metadata)
+    page = render_report(folder.path)
+    assert "Hazard ratio of age" in page
+    assert (
+        "No held-out validation: the answer must have at least 10 patients behind it; got fewer. Use fewer folds"
+        in page
+    )
+    assert "REAL SITES MAY REFUSE" in describe_run(folder)
 
 
 EXACT = '[[analysis]]\nname = "exact"\nmethod = "fed-cox"\nparameters = { times = "exact" }\n'

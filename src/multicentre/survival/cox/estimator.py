@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
-from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, QuorumLost, SeparationWarning
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import (
@@ -453,12 +452,3 @@ class FedCox(CoxResults):
                 hint="Name one of the sites.",
             )
         return self.lead
-
-    def _effects_of(self, sites: Mapping[str, SurvivalData]) -> SiteEffects:
-        """Fit data that the caller holds, separately per site, with the code of the sites."""
-        answers = {}
-        for site, data in sites.items():
-            part = CoxSite(site, data)
-            part.state = self.agreed_
-            answers[site] = CoxSite.fit_own.run(part, self._penalty())
-        return self._effects(tuple(sites), answers)

@@ -12,14 +12,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.published_counts import count_text
-from multicentre.data.survival import SurvivalData
-from multicentre.errors import ConfigurationError, MulticentreError, nearest_name
+from multicentre.errors import MulticentreError
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.presentation import effect_text, frame_of_tests, p_text, variable_of
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
 from multicentre.estimator.site_estimates import NOT_ESTIMATED, Scale, SiteEstimates
 from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of
-from multicentre.statistics.meta_analysis import pool
 from multicentre.survival.cox.maths import TestResult, hazard_ratios, wald_p_values
 from multicentre.survival.cox.messages import OwnFit
 from multicentre.survival.cox.rounds import Fit
@@ -172,64 +170,18 @@ class CoxResults(HasEffects, SurvivalEstimator):
         check_is_fitted(self, "model_")
         return self._forest_of_columns()
 
-    def forest_plot(self, column: str, effects: SiteEffects) -> Forest:
-        """Return a forest plot of a column's hazard ratio: a row per site, the pooled fit, and the combined sites.
-
-        Parameters
-        ----------
-        column : str
-        effects : SiteEffects
-            Result of :meth:`FedCox.by_site`.
-
-        Raises
-        ------
-        ConfigurationError
-            The fit has no column of this name.
-        """
-        check_is_fitted(self, "model_")
-        if column not in effects.columns:
-            raise ConfigurationError(
-                f"column must be one of the fit's columns; got {column!r}",
-                where=column,
-                hint=f"{nearest_name([column], effects.columns)}Name one of feature_names_in_.",
-            )
-        place = effects.columns.index(column)
-        values, errors = effects.estimates[:, place], effects.standard_errors[:, place]
-        rows = [self._forest_row(site, *row) for site, *row in zip(effects.sites, values, errors, strict=True)]
-        pooled = [self._forest_row("all sites, pooled fit", self.coef_[place], self.standard_errors_[place])]
-        caption = f"Separate fit of each site, and {100 * self.confidence_level:g} % intervals; squares by weight."
-        used = np.isfinite(values) & (errors > 0)
-        if used.any():
-            combined = pool(values[used], errors[used], confidence_level=float(self.confidence_level))
-            mean = combined.random
-            ratio, low, high = np.exp([mean.value, mean.lower, mean.upper]).tolist()
-            pooled.append(("sites combined, random effects", ratio, low, high))
-            caption += f" Cochran's Q {combined.q:.2f}, I squared {100 * combined.i_squared:.0f} %."
-        return _forest_of(f"Hazard ratio of {column} by site", caption, rows, pooled)
-
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return tables of hazard ratios and tests and a forest plot; if the caller holds the data, plots by site too.
+        """Return tables of hazard ratios and tests, and a forest plot.
 
         The sites are asked for the test of proportional hazards, if the federation of the fit is still available.
 
         Parameters
         ----------
-        sites : mapping of str to SurvivalData
-        labels : mapping
+        sites, labels : mapping
             Not used, present for API consistency by convention.
         """
         check_is_fitted(self, "model_")
-        figures: list[Figure] = [self._table(), self._forest_of_columns(), *self.terms_table(), self._table_of_tests()]
-        site_data = {site: data for site, data in sites.items() if isinstance(data, SurvivalData)}
-        if len(site_data) > 1:
-            effects = self._effects_of(site_data)
-            names = self.feature_names_in_
-            exposure = variable_of(names[self.first_effect(names)])
-            figures += [self.forest_plot(name, effects) for name in names if variable_of(name) == exposure]
-        return figures
-
-    def _effects_of(self, sites: Mapping[str, SurvivalData]) -> SiteEffects:
-        raise NotImplementedError
+        return [self._table(), self._forest_of_columns(), *self.terms_table(), self._table_of_tests()]
 
     def _effects(self, sites: Sequence[str], answers: Mapping[str, OwnFit]) -> SiteEffects:
         nothing = np.zeros(len(self.feature_names_in_))
@@ -311,7 +263,8 @@ class CoxResults(HasEffects, SurvivalEstimator):
             for place in self._places()
         ]
         caption = f"Per unit of each column, with {100 * self.confidence_level:g} % intervals.{self._selection()}"
-        return _forest_of("Hazard ratios of all sites", caption, rows, [])
+        names, values, low, high = (list(column) for column in zip(*rows, strict=True))
+        return Forest("Hazard ratios of all sites", caption, "model", "hazard ratio", names, values, low, high, 0, 1.0)
 
     def _places(self) -> list[int]:
         """Return the places of the first columns, in the order of the study."""
@@ -363,11 +316,6 @@ class CoxResults(HasEffects, SurvivalEstimator):
 
 
 _Row = tuple[str, float | None, float | None, float | None]
-
-
-def _forest_of(title: str, caption: str, rows: Sequence[_Row], pooled: Sequence[_Row]) -> Forest:
-    names, values, low, high = (list(column) for column in zip(*rows, *pooled, strict=True))
-    return Forest(title, caption, "model", "hazard ratio", names, values, low, high, len(pooled), 1.0)
 
 
 def _finite_or_none(value: float) -> float | None:

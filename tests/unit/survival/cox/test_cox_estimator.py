@@ -173,30 +173,23 @@ def test_a_site_gives_no_estimate_of_columns_that_depend_on_each_other_there():
     assert np.isfinite(effects.standard_errors[[0, 2]]).all()
 
 
-def test_figures_show_ratios_and_sites():
+def test_figures_show_ratios_and_tests_also_without_the_data():
     sites = simulate()
     with mc.Federation.in_process(sites, policy=OPEN) as federation:
         model = FedCox().fit(federation)
-        asked = model.forest_plot("a", model.by_site())
         shown = model.figures(sites, {})
         proportional = model.check_proportionality()
-    assert [type(each) for each in shown] == [Table, Forest, Table, Forest]
-    assert shown[3] == asked
+    assert [type(each) for each in shown] == [Table, Forest, Table]
     assert [row[0] for row in shown[0].rows] == shown[1].rows == list(model.feature_names_in_)
     assert [row[1] for row in shown[0].rows] == shown[1].estimates
     tests = {row[0]: row[3] for row in shown[2].rows}
     assert tests["all coefficients are 0, likelihood ratio"] == model.tests_["likelihood_ratio"].p_value
     assert tests["proportional hazards, b"] == proportional["b"].p_value
     assert tests["proportional hazards, all columns"] == proportional["global"].p_value
-    assert asked.rows[:3] == list(sites)
-    assert asked.n_pooled == 2
-    assert asked.estimates[3] == pytest.approx(model.hazard_ratios_[0, 0])
     assert all(read_figure(each.to_dict()) == each for each in shown)
     closed = model.figures({}, {})
     assert [type(each) for each in closed] == [Table, Forest, Table]
     assert closed[2] == shown[2]  # the tests were requested before
-    with pytest.raises(ConfigurationError, match="one of the fit's columns"):
-        model.forest_plot("z", model._effects_of(sites))
 
 
 def test_hazards_that_cross_fail_the_test_of_proportionality():
