@@ -240,7 +240,7 @@ class SiteFailed(MulticentreError):
 
 
 class StepFailed(MulticentreError):
-    """A step failed at all sites with the same class of exception: a defect of the method, or of its parameters."""
+    """A step failed at all sites: a defect of the method, or of its parameters."""
 
     code = "MC603"
     exit_code = 70

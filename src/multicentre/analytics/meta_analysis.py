@@ -150,7 +150,7 @@ class Combination:
         """Return a sentence per limit of the combined estimates: one site, no estimated variance, narrow interval."""
         pooled = self.pooled
         if pooled.k == 1:
-            return ["1 site with an estimate: this is no meta-analysis, and heterogeneity is not defined."]
+            return ["Only 1 site has an estimate: there is nothing to combine, and heterogeneity is not defined."]
         sentences = []
         if pooled.k == 2 and not pooled.tau_squared:
             sentences.append(
@@ -195,7 +195,7 @@ class Combination:
         ----------
         title : str, default "Estimates by site"
         fit : tuple of two floats, optional
-            Estimate and standard error of the fit to the patients of all sites, for a row of its own.
+            Estimate and standard error of the fit to the patients of all sites, for a separate row.
         """
         frame = self.to_frame()
         if fit is not None:

@@ -127,7 +127,7 @@ def read_model(folder: Path, version: str) -> SavedModel:
         arrays = _read_arrays(folder, description["arrays"], packed)
     except IntegrityError:
         raise
-    except Exception as error:  # zipfile and NumPy raise about ten classes of errors for bytes that are no archive
+    except Exception as error:  # zipfile and NumPy raise about ten classes of errors for bytes that are not an archive
         _unreadable(folder, ARRAYS, error)
     return SavedModel(description, arrays)
 

@@ -7,8 +7,8 @@
 
 The last rule matters because a site's policy can compare the patients of any two answers (``min_difference``). A
 release without values is exempt from the comparison with all other answers; it is compared with releases of the same
-class. The kind of a field is no proof (a count may be a sum in fixed point, and the difference of two tables over the
-levels of a column is a patient's row), so a release has to declare it, and this rule bounds what it may hold.
+class. The kind of a field proves nothing (a count may be a sum in fixed point, and the difference of two tables over
+the levels of a column is a patient's row), so a release has to declare it, and this rule bounds what it may hold.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def check_without_values(kind: type[Message], *, individual: bool = False) -> No
     ------
     MessageError
         A field must be public, an unsigned count without names, an array that counts records per column or, if the
-        release is about single patients, an array of bytes; it is none of these.
+        release is about single patients, an array of bytes; got another kind.
 
     Examples
     --------

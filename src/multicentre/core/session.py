@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
 
 _REQUESTED = object()  # an answer that a branch has requested and not yet received
 _BRING_BACK = "Bring the site back and resume the run, or lower the study's quorum."
+_CHECK_MACHINES = "Check memory, disk and connections of the sites' machines, and resume the run."
+_FIX_METHOD = "Fix the method or its parameters. Each site's own log has the exception."
+# Classes of exceptions by which a machine lacks memory, disk or a connection, at the end of a site's message.
+_RESOURCES = re.compile(r"\((Memory|OS|IO|BlockingIO|BrokenPipe|Timeout|Connection\w*)Error\)$")
 _AFTER_SUMS = "A site whose values are part of a sum cannot be left out any more: lower the study's quorum to lose it."
 
 V = TypeVar("V")
@@ -577,14 +582,20 @@ def _sizes(messages: Mapping[str, Message]) -> int:
 
 
 def _raise_common_failure(errors: Mapping[str, MulticentreError]) -> None:
-    """Raise StepFailed if all sites report the same failure of a step; neither network nor quorum is its cause."""
-    texts = {error.what for error in errors.values()}
-    if len(texts) != 1 or not all(isinstance(error, SiteFailed) for error in errors.values()):
+    """Raise StepFailed if a step failed at all sites, or QuorumLost if they lacked memory, disk or connections.
+
+    Fewer sites would not help in either case, so that neither error suggests a lower quorum.
+    """
+    if not all(isinstance(error, SiteFailed) for error in errors.values()):
         return
-    failed = StepFailed(
-        f"{next(iter(texts))}; it failed at all {len(errors)} sites, so this is no network problem",
-        where=name_some(list(errors)),
-        hint="Fix the method or its parameters. Each site's own log has the exception.",
-    )
+    causes: dict[str, list[str]] = {}
+    for site, error in errors.items():
+        causes.setdefault(error.what, []).append(site)
+    listed = "; ".join(f"{name_some(sites)}: {cause}" for cause, sites in causes.items())
+    everywhere = f"at all {len(errors)} sites"
+    what = f"{next(iter(causes))} {everywhere}" if len(causes) == 1 else f"the step failed {everywhere}; {listed}"
+    is_resource = all(_RESOURCES.search(error.what) for error in errors.values())
+    kind, hint = (QuorumLost, _CHECK_MACHINES) if is_resource else (StepFailed, _FIX_METHOD)
+    failed = kind(what, where=name_some(list(errors)), hint=hint)
     failed.refusals = reasons(errors)
     raise failed

@@ -106,7 +106,7 @@ def wait_for_turn() -> None:
 def clock() -> float:
     """Return a time in seconds that stands still while other branches run, for measuring one of them.
 
-    The branches around a branch wait only while it waits itself, so their waiting is part of its own.
+    Branches around this one wait only while it waits, so that their time is not subtracted twice.
     """
     branch = _CURRENT.get()
     return time.perf_counter() - (branch.idle_s if branch is not None else 0.0)

@@ -39,7 +39,7 @@ def to_pandas(table: Any) -> pd.DataFrame:
     Raises
     ------
     DataError
-        `table` is none of these.
+        `table` is of another type.
     MissingExtra
         An arrow table of another library than pyarrow and polars, without pyarrow.
     """

@@ -388,8 +388,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     def load(cls, folder: str | Path) -> Self:
         """Read a model that :meth:`save` wrote.
 
-        The files are held against their digest and their declarations first; damage is found. A digest is no signature:
-        load models of senders whom you trust, and see `privacy_` of a loaded model as a statement of its file.
+        The files are compared with their digest and their declarations first, which detects damage. A digest is not a
+        signature: load models of senders whom you trust, and see `privacy_` of a loaded model as its file's statement.
 
         Raises
         ------

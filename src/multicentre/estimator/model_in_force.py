@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 Phrase = str | Mapping[Any, str] | Callable[[Any], str]
-"""Text with ``{}`` for the value (nothing for None), texts by value, or a function of the estimator; "" is no fact."""
+"""Text with ``{}`` for the value (nothing for None), texts by value, or a function of the estimator; "" for none."""
 
 Phrases = Mapping[str, Phrase]
 # Longest value of a parameter that a sentence states; of a longer one it states the number of entries.

@@ -1,7 +1,7 @@
 """Terms of a fitted linear predictor: joint tests, and curves of the effects of numbers.
 
 A term is a variable, a function of one, or a product. Its columns are tested together. Columns of splines and
-polynomials are no effects by themselves: only their sum changes with the variable.
+polynomials are not effects by themselves: only their sum changes with the variable.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Term:
     columns : tuple of str
         Names of its columns.
     is_basis : bool
-        True for splines and polynomials, whose single columns are no effects.
+        True for splines and polynomials, whose single columns are not effects.
     """
 
     name: str

@@ -14,7 +14,7 @@ Numbers = tuple[float, ...]
 SCALARS = {"log": 0, "log1p": 0, "log2": 0, "log10": 0, "sqrt": 0, "power": 1, "centre": 1, "scale": 2}
 # Largest exponent: higher powers are dominated by the patient with the largest value.
 LARGEST_EXPONENT = 3.0
-# Interior knots of a spline; more than 20 pieces are no smooth curve, and each piece rests on few patients.
+# Interior knots of a spline; more than 20 pieces are not smooth, and each piece rests on few patients.
 MOST_KNOTS = 20
 # Number before the boundary knots: only B-splines have a degree.
 LEADING = {"bs": 1, "ns": 0, "cr": 0}

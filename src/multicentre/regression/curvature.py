@@ -33,8 +33,8 @@ class Extrapolated:
 def extrapolate_information(information: Floats, step: Floats, steps: Floats, changes: Floats) -> Extrapolated:
     """Return the information at the end of a step.
 
-    The error has two parts: what of the step is no combination of earlier steps, and the curvature along the last
-    earlier step, which is proportional to the product of both lengths.
+    The error has two parts: the part of the step that is not a combination of earlier steps, and the curvature along
+    the last earlier step, which is proportional to the product of both lengths.
 
     Parameters
     ----------

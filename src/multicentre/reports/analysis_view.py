@@ -25,7 +25,7 @@ from multicentre.reports.tables import PageTable
 
 TABLE_ONE = "describe"
 MISSING_VALUES = "Missing values"
-# Headlines that compare fits, and are no result of a study.
+# Headlines that compare fits, which are not results of a study.
 NO_RESULTS = ("largest difference",)
 
 

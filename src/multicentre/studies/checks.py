@@ -105,7 +105,7 @@ def _check_analyses(study: Study) -> None:
     aligned = [name for name, part in study.split().items() if part.is_vertical]
     if aligned:
         raise ConfigurationError(
-            "an analysis of different views of the same patients must be a study of its own; got it in a block",
+            "an analysis of different views of the same patients must be a separate study; got a block",
             where=f"analysis {aligned[0]}",
             hint="Write a study with [study] method for it.",
         )

@@ -229,7 +229,7 @@ def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy)
     if policy.secure_sums_only and not masked:
         objections.append(Objection("secure_sums_only", "only masked sums may leave"))
     elif policy.secure_sums_only and estimator.aligned_by is not None:
-        objections.append(Objection("secure_sums_only", "only masked sums may leave, and pseudonyms are no sum"))
+        objections.append(Objection("secure_sums_only", "only masked sums may leave, and pseudonyms are not sums"))
     if masked and policy.min_sites_in_sum > len(study.sites):
         objections.append(Objection("min_sites_in_sum", f"a masked sum needs {policy.min_sites_in_sum} sites"))
     if (refusal := _lacking_permission(estimator, study, policy)) is not None:

@@ -39,9 +39,9 @@ def test_a_site_without_an_estimate_is_named():
 
 
 def test_one_estimate_and_none_have_no_heterogeneity():
-    with pytest.warns(CombinationWarning, match="no meta-analysis"):
+    with pytest.warns(CombinationWarning, match="nothing to combine"):
         one = combine([0.3, np.nan], [0.1, 0.1])
-    assert "no meta-analysis" in str(one)
+    assert "nothing to combine" in str(one)
     assert np.isnan(one.pooled.prediction).all()
     assert one.pooled.random.value == 0.3
     assert np.isnan(one.pooled.q_p_value)

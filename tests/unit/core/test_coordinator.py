@@ -195,14 +195,28 @@ def test_losses_are_told_with_their_reasons_and_remedies():
     )
 
 
-def test_the_same_failure_at_all_sites_is_not_a_loss_of_sites():
+def test_failures_at_all_sites_are_not_a_loss_of_sites():
     broken = {site: Refused(SiteFailed("the step size of mean failed (ValueError)", hint="Log.")) for site in NAMES}
-    with pytest.raises(StepFailed, match=r"\(ValueError\); it failed at all 4 sites") as caught:
+    with pytest.raises(StepFailed, match=r"\(ValueError\) at all 4 sites") as caught:
         Federation(NotingEngine(**broken), terms=Terms(quorum=2)).begin(MeanSite).ask(MeanSite.size, ASK)
     assert "quorum" not in str(caught.value)
     broken["roma"] = Refused(SiteFailed("the step size of mean failed (KeyError)"))
-    with pytest.raises(QuorumLost):
+    with pytest.raises(
+        StepFailed, match=r"^.*at all 4 sites; bern, lyon, oslo: .*\(ValueError\); roma: .*\(KeyError\)"
+    ) as caught:
         Federation(NotingEngine(**broken), terms=Terms(quorum=2)).begin(MeanSite).ask(MeanSite.size, ASK)
+    assert "quorum" not in str(caught.value)
+    broken["roma"] = gone("roma")
+    with pytest.raises(QuorumLost, match="lower the study's quorum"):
+        Federation(NotingEngine(**broken), terms=Terms(quorum=2)).begin(MeanSite).ask(MeanSite.size, ASK)
+
+
+@pytest.mark.parametrize("kind", ["MemoryError", "ConnectionResetError", "OSError"])
+def test_sites_that_all_lack_a_resource_can_resume_and_need_no_lower_quorum(kind):
+    broken = {site: Refused(SiteFailed(f"the step size of mean failed ({kind})")) for site in NAMES}
+    with pytest.raises(QuorumLost, match="Check memory, disk and connections") as caught:
+        Federation(NotingEngine(**broken), terms=Terms(quorum=2)).begin(MeanSite).ask(MeanSite.size, ASK)
+    assert "quorum" not in str(caught.value)
 
 
 def test_the_willing_answer_and_others_stay():

@@ -245,7 +245,7 @@ def test_noise_is_waived_only_for_the_steps_of_the_analysis_without_noise():
         ({"analysis": [{"name": "a", "method": "fed-cox"}] * 2}, "analyses must have different names"),
         ({"analysis": [{"name": "a/b", "method": "fed-cox"}]}, "analysis.1.name: the value must match pattern"),
         ({"analysis": [{"name": "a", "method": "fed-cox", "parameter": {}}]}, "'parameter'.*Did you mean 'parameters'"),
-        ({"analysis": [{"name": "a", "method": "fed-msgl"}]}, "must be a study of its own"),
+        ({"analysis": [{"name": "a", "method": "fed-msgl"}]}, "must be a separate study"),
         ({"analysis": []}, "study.method: the key must be given"),
     ],
 )

@@ -417,7 +417,7 @@ class DescribeResults(FederatedEstimator):
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self.numbers()  # a table that does not fit its groups is no table
+        self.numbers()  # refuses a table that does not fit its groups
         self.result_tables()
 
     def _columns(self) -> list[str]:

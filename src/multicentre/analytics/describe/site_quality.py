@@ -20,7 +20,7 @@ SPIKES = (-9999.0, -999.0, -99.0, -9.0, -1.0, 0.0, 9.0, 99.0, 888.0, 999.0, 9999
 GAP = 0.5
 # It is also this many times farther from them than they are from each other.
 STEPS_APART = 2.0
-# Codes that are no levels of a score; several of them can be in one column.
+# Codes that are not levels of a score; several of them can be in one column.
 FAR_CODES = tuple(code for code in SPIKES if abs(code) >= 99.0)
 
 

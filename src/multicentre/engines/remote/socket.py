@@ -26,7 +26,7 @@ MAX_MESSAGE_BYTES = 256 * 2**20  # 32 million numbers; several copies of a messa
 
 HEADER_BYTES = 256 * 2**10  # names and numbers of some thousand sites
 
-_PIECE_BYTES = 2**20  # larger pieces are no faster over a Unix socket
+_PIECE_BYTES = 2**20  # larger pieces are not faster over a Unix socket
 
 _PATH_BYTES = 103  # limit of macOS, the smallest of the supported systems
 

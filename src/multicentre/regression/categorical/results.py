@@ -171,7 +171,7 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
             with np.errstate(over="ignore"):
                 limits = {f"{ratio}_lower": np.exp(lower), f"{ratio}_upper": np.exp(upper)}
                 table |= {ratio: np.exp(values), **limits}
-            if self.kind == "ordinal":  # thresholds are no ratios
+            if self.kind == "ordinal":  # thresholds are not ratios
                 for name in (ratio, *limits):
                     table[name][: len(self.model_.intercepts)] = np.nan
         table["p_value"] = self._p_values

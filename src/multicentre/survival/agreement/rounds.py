@@ -270,7 +270,7 @@ def _sum_squares(
 def _warn_of_late_horizon(horizon: float, leaving: Floats) -> None:
     """Warn if nobody is followed up to the horizon: curves are constant and means extrapolated from the last time on.
 
-    An evaluation without a horizon of its own passes the last of the public times, `LATEST`.
+    An evaluation without a separate horizon passes the last of the public times, `LATEST`.
     """
     last = horizon_of(leaving, 1.0)
     if last < horizon < LATEST:

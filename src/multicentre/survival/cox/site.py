@@ -373,7 +373,7 @@ class CoxSite(CoxPatients):
         """Fit the site's patients, and return coefficients and standard errors.
 
         The answer describes a single site, so that an analyst can compare the sites. Columns in which fewer patients
-        differ than the policy's minimum are no part of the fit: a fit that adjusts for them would be that of the other
+        differ than the policy's minimum are not part of the fit: a fit that adjusts for them would be that of the other
         patients, and its difference from a fit without them would describe the few.
         """
         check_alpha(request.alpha)

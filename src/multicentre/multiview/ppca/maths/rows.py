@@ -124,7 +124,7 @@ def sum_entries_around(
     """Do the E-step over observed entries with intercepts of the site, and update the mean of its case mix.
 
     The posterior of intercepts and latents is approximated by a product (variational EM): the exact one has a precision
-    of its own for each row. The log-likelihood is then a lower bound. A shift of the case mix against the intercepts,
+    that differs per row. The log-likelihood is then a lower bound. A shift of the case mix against the intercepts,
     which leaves the fit of the rows as it is, is chosen by their priors.
 
     Parameters
