@@ -94,7 +94,7 @@ class Federation(Consortium):
         study : str
             Name written to every ledger.
         agreed : str
-            Hash of the terms of the study (``multicentre.studies.study.digest_of``), written to every ledger.
+            Hash of the terms of the study (``multicentre.studies.terms.digest_of``), written to every ledger.
         quorum : "all" or int, default "all"
             Number of sites that must answer.
         time_limit_s : float, optional
@@ -202,6 +202,7 @@ class Federation(Consortium):
         listener: Listener | None = None,
         faults: Faults | None = None,
         sign: Sign | None = None,
+        protocol: Mapping[str, str] | None = None,
     ) -> Self:
         """Make a federation whose sites are separate processes, usually on separate machines.
 
@@ -212,7 +213,7 @@ class Federation(Consortium):
         secure_sum, study, quorum, time_limit_s, sites_per_patient, refusing_sites, listener, faults
             As for :meth:`in_process`.
         agreed : str
-            Hash of the terms of the study (``multicentre.studies.study.digest_of``); a site that approved others
+            Hash of the terms of the study (``multicentre.studies.terms.digest_of``); a site that approved others
             refuses.
         patience_s : float, default 120
             Seconds that a site may be unreachable before it counts as lost.
@@ -220,6 +221,8 @@ class Federation(Consortium):
             Folder of checkpoints, from which a run can be resumed. Sites store their own states.
         sign : callable, optional
             Signs the opening of the run with the analyst's key.
+        protocol : mapping of str to str, optional
+            Number of the wire protocol and digest of each method of the study, by which a site names a difference.
 
         Raises
         ------
@@ -229,7 +232,7 @@ class Federation(Consortium):
         root = None if folder is None else Path(folder)
         run, attempt = _run_of(root)
         masked = secure_sum and len(carrier.sites) > 1
-        opening = Opening(run, attempt, study, agreed, carrier.sites, masked)
+        opening = Opening(run, attempt, study, agreed, carrier.sites, masked, protocol=protocol or {})
         try:
             opening = opening if sign is None else dataclasses.replace(opening, request=sign(opening))
         except BaseException:

@@ -42,7 +42,7 @@ from multicentre.errors import (
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import read_study
-from multicentre.studies.study import digest_of
+from multicentre.studies.terms import digest_of
 from support import service_of_analysts
 from support.accounts import ANALYST, OTHER, SERVICE, as_account, give_to, outcome_of, own_folder, run_as, shared_folder
 from support.coordinators import make_consortium
@@ -197,7 +197,7 @@ def test_an_order_is_signed_for_one_connection(ada, bea):
         def overhear():
             seen.append(receive_frame(theirs))
 
-        send_frame(theirs, {"kind": "hello", "nonce": "00", "version": analyst_link.__version__})
+        send_frame(theirs, {"kind": "hello", "nonce": "00", "protocol": analyst_link.WIRE_PROTOCOL})
         send_order(ours, ada, order)
         overhear()
     ours, theirs = socket.socketpair()
@@ -208,8 +208,8 @@ def test_an_order_is_signed_for_one_connection(ada, bea):
             receive_order(theirs, 1, print)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        send_frame(theirs, {"kind": "hello", "nonce": "00", "version": "0.0"})
-        with pytest.raises(ConfigurationError, match="same version"):
+        send_frame(theirs, {"kind": "hello", "nonce": "00", "protocol": 0})
+        with pytest.raises(ConfigurationError, match="same wire protocol"):
             send_order(ours, bea, order)
 
 

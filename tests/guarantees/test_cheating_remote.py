@@ -35,8 +35,8 @@ from multicentre.privacy.ledger import Ledger, read_ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secret_files import Secret
 from multicentre.studies.site_descriptions import check_descriptions
-from multicentre.studies.study import digest_of
 from multicentre.studies.study_file import read_study
+from multicentre.studies.terms import digest_of, study_protocol
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.remote_sites import ByHand
 from support.studies_toy import STUDY, TOY, Calls, FedViewMeans, Guess, ViewMeansSite, write_study
@@ -349,10 +349,19 @@ def test_what_a_site_tells_of_itself_is_of_the_declared_kind(hospitals, facts):
     assert raised.value.where == "oslo"
 
 
-def test_a_site_of_another_version_takes_no_part(hospitals):
-    with pytest.raises(ConfigurationError, match=r"version of multicentre .*got 0\.0\.0") as raised:
-        check_descriptions(read_study(hospitals.study_path), {"oslo": {"version": "0.0.0"}})
-    assert raised.value.where == "oslo"
+def test_a_coordinator_whose_steps_differ_is_refused_by_name(hospitals):
+    there = {**study_protocol(read_study(hospitals.study_path)), ViewMeansSite.method: "0123456789abcdef"}
+    with pytest.raises(RefusedByPolicy, match=rf"{ViewMeansSite.method} \(.* and 0123456789abcdef\)"):
+        hospitals.federation(protocol=there)
+
+
+def test_a_site_whose_steps_changed_since_the_approval_refuses_and_is_named(hospitals, monkeypatch):
+    monkeypatch.setattr(ViewMeansSite, "revision", 2)
+    with pytest.raises(RefusedByPolicy, match=f"this release has others: {ViewMeansSite.method}"):
+        hospitals.federation()
+    for name in NAMES:
+        approve_at(hospitals.root / name, hospitals.study_path)
+    hospitals.federation().close()
 
 
 def test_texts_from_elsewhere_move_no_cursor():

@@ -21,7 +21,7 @@ from multicentre.privacy.ledger_witnesses import HeadRecord, Witness, confirmed_
 from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.studies import read_study, resume_run, run_study
-from multicentre.studies.study import digest_of
+from multicentre.studies.terms import digest_of
 from support.ledger_forgery import cut_off, lines_of, write_anew
 from support.real_sites import Hospitals
 from support.studies_toy import STUDY, TOY, FedViewMeans, Guess, Interrupts, ViewMeansSite, write_study

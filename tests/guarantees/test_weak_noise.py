@@ -22,7 +22,7 @@ from multicentre.privacy.ledger import Ledger, entries_of_all
 from multicentre.privacy.minimum_counts import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.patient_counts import People
 from multicentre.studies import read_study
-from multicentre.studies.study import digest_of
+from multicentre.studies.terms import digest_of
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.studies_toy import TOY, write_study
 from support.toy_private import ClippedSite, ClippedSum, federate_privately, plan_of

@@ -21,8 +21,9 @@ from multicentre.errors import ConfigurationError, MessageError, ProtocolRefused
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.site_data import read_sites
-from multicentre.studies.study import digest_of, make_estimator
+from multicentre.studies.study import make_estimator
 from multicentre.studies.study_file import read_study
+from multicentre.studies.terms import digest_of
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.studies_toy import STUDY, TOY, FedViewMeans, write_study
 

@@ -11,8 +11,8 @@ from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_register import Roster
 from multicentre.deployment.site_service import DeployedSiteService, card_of
 from multicentre.engines.remote.request_handler import RequestHandler
-from multicentre.studies.study import digest_of
 from multicentre.studies.study_file import read_study
+from multicentre.studies.terms import digest_of
 from support.remote_sites import ByHand
 
 NAMES = ("lyon", "oslo", "porto")

@@ -328,6 +328,9 @@ class SitePart:
         Number of the person of each record, of a part that ``clips_persons`` or ``counts_persons``; None if nobody has
         two records. If a record has no name: None for a part that clips, -1 for that record for a part that counts.
 
+    revision : int
+        Raised when a step computes other values from the same messages, so that releases which would contribute
+        different values to one sum do not work together.
     session_memory : tuple of str
         Names of attributes other than `state`, `within` and `data` that a step sets and later answers depend on. A
         change of any of these is entered in the transcript of the session.
@@ -348,6 +351,7 @@ class SitePart:
     n_peers: int = 1
     within: str = ""
     method: ClassVar[str] = ""
+    revision: ClassVar[int] = 1
     holds: ClassVar[type] = object
     holds_patients: ClassVar[bool] = True
     sees_identifiers: ClassVar[bool] = False

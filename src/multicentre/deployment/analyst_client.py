@@ -24,7 +24,7 @@ from multicentre.engines.remote.socket import receive_frame, send_frame
 from multicentre.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
 from multicentre.studies import RunFolder, Study, read_study
 from multicentre.studies.checks import check_models
-from multicentre.studies.study import digest_of
+from multicentre.studies.terms import digest_of
 
 ORDER = "order.json"
 _INTERRUPTED = 130  # exit status after SIGINT by convention: 128 + 2

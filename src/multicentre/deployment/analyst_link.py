@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from multicentre import __version__
 from multicentre.core.parsing import load_json
+from multicentre.core.protocol import WIRE_PROTOCOL
 from multicentre.deployment.analysts import Analyst, AnalystCard
 from multicentre.engines.remote.opening import Opening
 from multicentre.engines.remote.packing import Reply, pack_own_error, unpack_error
@@ -127,11 +128,11 @@ def check_folder(folder: Path) -> None:
 def send_order(connection: socket.socket, analyst: Analyst, order: Order) -> None:
     """Send an order, signed together with the nonce that the service sends first."""
     header, _ = expect_frame(connection, "hello")
-    if header.get("version") != __version__:
+    if header.get("protocol") != WIRE_PROTOCOL:
         raise ConfigurationError(
-            f"analyst and coordinator must have the same version of multicentre; got {__version__} and "
-            f"{header.get('version')!s:.40}",
-            hint="Install the coordinator's version.",
+            f"analyst and coordinator must have the same wire protocol; got {WIRE_PROTOCOL} and "
+            f"{header.get('protocol')!s:.40}",
+            hint=f"Install a release of the coordinator's protocol; it has release {header.get('version')!s:.40}.",
         )
     packed = order.pack()
     signature = analyst.identity.sign(_proof(str(header.get("nonce")), packed))
@@ -158,7 +159,7 @@ def receive_order(connection: socket.socket, superlink: int, warn: Callable[[str
         The order is not signed for this connection with the key of its card.
     """
     nonce = secrets.token_hex(_NONCE_BYTES)
-    send_frame(connection, {"kind": "hello", "nonce": nonce, "version": __version__, "superlink": superlink})
+    send_frame(connection, _hello(nonce, superlink))
     header, packed = expect_frame(connection, "order", _LARGEST_ORDER)
     order = Order.unpack(packed)
     try:
@@ -173,6 +174,11 @@ def receive_order(connection: socket.socket, superlink: int, warn: Callable[[str
     if header.get("reaches_superlink") is True:
         warn(_UNFENCED.format(name=order.card.name, port=superlink))
     return order
+
+
+def _hello(nonce: str, superlink: int) -> dict[str, object]:
+    facts = {"protocol": WIRE_PROTOCOL, "version": __version__, "superlink": superlink}
+    return {"kind": "hello", "nonce": nonce, **facts}
 
 
 def pack_opening(opening: Opening) -> bytes:
@@ -193,8 +199,8 @@ def unpack_opening(packed: bytes) -> Opening:
         opening = Opening(**{**content, "sites": tuple(content["sites"])})
     except (ValueError, TypeError, KeyError):
         raise _malformed() from None
-    kinds = (type(opening.run), type(opening.attempt), type(opening.study), type(opening.terms))
-    if kinds != (str, int, str, str) or opening.request is not None or type(opening.secure_sum) is not bool:
+    kinds = (type(opening.run), type(opening.attempt), type(opening.study), type(opening.terms), type(opening.protocol))
+    if kinds != (str, int, str, str, dict) or opening.request is not None or type(opening.secure_sum) is not bool:
         raise _malformed()
     return opening
 

@@ -19,14 +19,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.core.parsing import load_json, parse_toml
+from multicentre.core.protocol import describe_differences
 from multicentre.core.storage import check_owner_writes_alone, held, read_regular, write_atomically
 from multicentre.deployment.decisions import Decision, check_reason, current_time, rejections_among
 from multicentre.deployment.proposals import Proposal
 from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_register import Roster, check_named
-from multicentre.errors import ConfigurationError, IntegrityError
-from multicentre.studies.study import Study, digest_of
+from multicentre.errors import ConfigurationError, IntegrityError, RefusedByPolicy
+from multicentre.studies.study import Study
 from multicentre.studies.study_file import study_from_mapping
+from multicentre.studies.terms import digest_of, study_protocol
 
 LIST = "approvals.json"
 _FORMAT = 2  # of the list; raised when its keys change
@@ -52,6 +54,8 @@ class ApprovedStudy:
         Time of the approval.
     analysts : tuple of str
         Fingerprints of the only analysts who may run the study; empty for every approved analyst.
+    protocol : mapping of str to str
+        Number of the wire protocol and digest of each method, which the terms contain.
     """
 
     sha256: str
@@ -59,6 +63,7 @@ class ApprovedStudy:
     folder: str
     time: str
     analysts: tuple[str, ...] = ()
+    protocol: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -153,18 +158,39 @@ class Approvals:
         IntegrityError
             Its file is missing or was changed.
         """
-        approved = self.studies.get(name)
-        if approved is None:
-            raise ConfigurationError("the study must be approved here; got a name without an approval", where=name)
-        content = parse_toml(self._read_pinned(approved.sha256), "the approved study", name)
-        study = study_from_mapping(content, folder=Path(approved.folder)).without_files()
-        if digest_of(study) != approved.terms:
+        study = self._read_study(name)
+        self.check_protocol(name)
+        if digest_of(study) != self.studies[name].terms:
             raise IntegrityError(
                 "the terms of the study must be those that were approved; this version of multicentre reads others",
                 where=name,
                 hint="Approve the study again: multicentre site approve STUDY.toml.",
             )
         return study
+
+    def check_protocol(self, name: str) -> None:
+        """Check that this release exchanges the messages for an approved study that were approved.
+
+        Raises
+        ------
+        RefusedByPolicy
+            The wire protocol, or the steps of a method, differ.
+        """
+        changes = describe_differences(self.studies[name].protocol, study_protocol(self._read_study(name)))
+        if changes:
+            raise RefusedByPolicy(
+                f"the study must use the protocol and steps that were approved; this release has others: {changes}",
+                where=name,
+                hint="All its sites and the coordinator upgrade, and each approves the study again: multicentre site "
+                "approve STUDY.toml. Until then, the earlier release runs it.",
+            )
+
+    def _read_study(self, name: str) -> Study:
+        approved = self.studies.get(name)
+        if approved is None:
+            raise ConfigurationError("the study must be approved here; got a name without an approval", where=name)
+        content = parse_toml(self._read_pinned(approved.sha256), "the approved study", name)
+        return study_from_mapping(content, folder=Path(approved.folder)).without_files()
 
     def _read_pinned(self, sha256: str) -> bytes:
         path = self._path(sha256)
@@ -379,8 +405,9 @@ def _with(approvals: Approvals, proposal: Proposal, analysts: Collection[str]) -
         return replace(approvals, roster_sha256=proposal.fingerprint)
     if proposal.kind == "analyst":
         return replace(approvals, analysts=_with_analyst(approvals.analysts, proposal), signed_only=True)
-    terms = digest_of(proposal.study())
-    entry = ApprovedStudy(proposal.fingerprint, terms, str(proposal.folder), now, tuple(sorted(analysts)))
+    study = proposal.study()
+    terms, protocol = digest_of(study), study_protocol(study)
+    entry = ApprovedStudy(proposal.fingerprint, terms, str(proposal.folder), now, tuple(sorted(analysts)), protocol)
     decision = Decision(proposal.name, "approved", proposal.fingerprint, terms, now)
     return replace(
         approvals,

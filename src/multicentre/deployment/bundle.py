@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from multicentre import __version__
 from multicentre.core.parsing import load_json
+from multicentre.core.protocol import WIRE_PROTOCOL
 from multicentre.core.storage import write_atomically
 from multicentre.deployment.coordinator_folder import Consortium
 from multicentre.deployment.flower_commands import Command
@@ -24,6 +24,8 @@ from multicentre.errors import ConfigurationError, IntegrityError
 PUBLISHER, APP = "multicentre", "relay"
 
 APP_ID = f"@{PUBLISHER}/{APP}"
+
+VERSION = f"{WIRE_PROTOCOL}.0.0"  # of the protocol, not of the release: an upgrade needs no new approval of a bundle
 
 CONTENTS = frozenset({"pyproject.toml", "LICENSE", ".info/CONTENT"})
 
@@ -91,7 +93,7 @@ def build_command(consortium: Consortium, app: Path) -> Command:
 
 
 def build(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
-    """Build the bundle of the installed version; the same version gives the same bytes.
+    """Build the bundle of this wire protocol; the same protocol gives the same bytes.
 
     Raises
     ------
@@ -100,11 +102,10 @@ def build(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
     IntegrityError
         It contains other files than the expected ones.
     """
-    version = plain_version(__version__)
     with tempfile.TemporaryDirectory() as folder:
         app = Path(folder) / APP
         app.mkdir()
-        page = _PROJECT.format(app=APP, version=version, publisher=PUBLISHER)
+        page = _PROJECT.format(app=APP, version=VERSION, publisher=PUBLISHER)
         (app / "pyproject.toml").write_text(page, encoding="utf-8")
         (app / "LICENSE").write_text(_LICENCE, encoding="utf-8")
         command = build_command(consortium, app)
@@ -123,7 +124,7 @@ def build(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
         if process.returncode != 0 or len(built) != 1:
             output = " ".join((process.stderr or process.stdout).split())[-300:]
             raise ConfigurationError(f"Flower did not build the bundle: {output}", where="flwr build")
-        return Bundle(version, validate_content(built[0].read_bytes()))
+        return Bundle(VERSION, validate_content(built[0].read_bytes()))
 
 
 def validate_content(content: bytes) -> bytes:
@@ -149,7 +150,7 @@ def validate_content(content: bytes) -> bytes:
 
 
 def sign_app(consortium: Consortium, report: Callable[[str], None]) -> Bundle:
-    """Build and sign the bundle of the installed version, and write the files with which sites check it.
+    """Build and sign the bundle of this wire protocol, and write the files with which sites check it.
 
     A signed bundle with the same bytes keeps its signature.
     """
@@ -202,15 +203,3 @@ def read_bundles(consortium: Consortium) -> dict[str, Bundle]:
         if bundle.sha256 == content["sha256"]:
             bundles[version] = bundle
     return bundles
-
-
-def plain_version(version: str) -> str:
-    """Return a version as the three numbers that Flower requires.
-
-    Examples
-    --------
-    >>> plain_version("0.2.0.dev3+local")
-    '0.2.0'
-    """
-    numbers = [part for part in version.split("+")[0].split(".") if part.isdecimal()]
-    return ".".join([*numbers, "0", "0"][:3])

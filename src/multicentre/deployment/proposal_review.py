@@ -18,7 +18,8 @@ from multicentre.deployment.site_service import study_at_site
 from multicentre.errors import MulticentreError
 from multicentre.privacy.card import DisclosureCard
 from multicentre.studies.brief import Brief
-from multicentre.studies.study import Study, digest_of
+from multicentre.studies.study import Study
+from multicentre.studies.terms import digest_of
 
 
 @dataclass(frozen=True)

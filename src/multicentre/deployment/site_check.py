@@ -266,6 +266,12 @@ def _modes(approvals: Approvals) -> Iterator[Finding]:
 
 
 def _study(site: Site, approvals: Approvals, name: str, examination: Examination, check_data: bool) -> str | Finding:
+    try:
+        approvals.check_protocol(name)
+    except RefusedByPolicy as error:
+        if check_data:
+            raise
+        return Finding(f"study {name}", "note", str(error))  # the site starts, since other studies can run
     study = study_at_site(site, approvals.study(name))
     permissions = permissions_of(study)
     examination.cards[name] = card_at(site, study)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from multicentre import __version__
 from multicentre.core.requester import COORDINATOR
-from multicentre.deployment.bundle import plain_version, read_bundles
+from multicentre.deployment.bundle import VERSION, read_bundles
 from multicentre.deployment.coordinator_folder import CONNECTION, Consortium
 from multicentre.deployment.release_key import ReleaseKey
 from multicentre.deployment.site_register import SiteRegister
@@ -33,7 +32,7 @@ def connect_sites(folder: Path, sites: Iterable[str], report: Callable[[str], No
     MissingExtra
         Flower is not installed.
     ConfigurationError
-        A site is not in the register, the bundle of this version is not signed, or the coordinator does not answer.
+        A site is not in the register, the bundle is not signed, or the coordinator does not answer.
     """
     try:
         from multicentre.engines.flower.bridge import Bridge
@@ -85,11 +84,11 @@ def _public_keys(consortium: Consortium, sites: Iterable[str]) -> dict[str, str]
 
 
 def _bundle_reference(consortium: Consortium) -> str:
-    """Return Flower's reference to the signed bundle of this version."""
-    bundle = read_bundles(consortium).get(plain_version(__version__))
+    """Return Flower's reference to the signed bundle of this wire protocol."""
+    bundle = read_bundles(consortium).get(VERSION)
     if bundle is None:
         raise ConfigurationError(
-            f"the bundle of version {plain_version(__version__)} must be signed; got no signature",
+            f"the bundle of version {VERSION} must be signed; got no signature",
             where=str(consortium.bundles),
             hint=f"Sign it: multicentre coordinator sign-app --folder {consortium.folder}.",
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from multicentre.core.differencing import EarlierAnswers
+from multicentre.core.protocol import describe_differences
 from multicentre.core.requester import COORDINATOR, UNSIGNED, Requester, current_requester
 from multicentre.core.site_runtime import SiteRuntime
 from multicentre.core.steps import SitePart
@@ -192,6 +193,14 @@ class DeployedSiteService:
         approved = approvals.studies.get(opening.study)
         if approved is None:
             raise RefusedByPolicy("the study must be approved here; it is not", where=opening.study, hint=_APPROVE)
+        approvals.check_protocol(opening.study)
+        if opening.protocol and (changes := describe_differences(approved.protocol, opening.protocol)):
+            raise RefusedByPolicy(
+                f"the coordinator must use the protocol and steps that are approved here; it has others: {changes}",
+                where=opening.study,
+                hint="Its release and that of the approval differ in what they exchange: install the same one, and "
+                "approve the study again.",
+            )
         if not hmac.compare_digest(approved.terms, opening.terms):
             raise RefusedByPolicy(
                 "the terms of the study must be those that are approved here; got others",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from multicentre.core.calls import Call
 from multicentre.core.messages import ModelMessage
-from multicentre.core.noise_plan import Noise, Plan, PlanReview, PlanShown
+from multicentre.core.noise_plan import Noise, Plan, PlanShown
 from multicentre.core.requester import requester_facts
 from multicentre.core.run_terms import Terms
 from multicentre.core.steps import SitePart
-from multicentre.data.flow import FlowPart
 from multicentre.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
@@ -20,15 +19,14 @@ from multicentre.privacy.ledger_entries import call_metadata
 from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.patient_counts import People
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.secure_sum.site import MaskingKeys
-from multicentre.studies.policy_conflicts import aligning_steps, fitting_steps, protection_of
+from multicentre.studies.planned_steps import steps_of_study
+from multicentre.studies.policy_conflicts import fitting_steps, protection_of
 from multicentre.studies.saved_models import list_models
 from multicentre.studies.study import make_estimator
 from multicentre.studies.subgroups import conditions_of
-from multicentre.validation.folds.subgroups import SUBGROUP_STEPS, Conditions, SubgroupFolds
+from multicentre.validation.folds.subgroups import Conditions
 
 if TYPE_CHECKING:
-    from multicentre.estimator.base import FederatedEstimator
     from multicentre.studies.study import Study
 
 _LEAST_SHARE = 1 - 1e-9  # tolerance for rounding of multipliers
@@ -214,28 +212,17 @@ def permissions_of(study: Study) -> StudyPermissions:
     ConfigurationError
         The method or one of its parameters is unknown.
     """
-    steps: dict[type[SitePart], frozenset[str]] = {}
     models: dict[type[SitePart], frozenset[str]] = {}
     fits, by_site = [], []
     for analysis in study.split().values():
         estimator = make_estimator(analysis)
         by_site += [estimator] if analysis.about.by_site else []
-        steps_of_parts = _steps_of(analysis, estimator)
-        for part, names in steps_of_parts.items():
-            steps[part] = steps.get(part, frozenset()) | frozenset(names)
-        names = frozenset(steps_of_parts[estimator.site_part])
+        names = fitting_steps(estimator, protection_of(analysis))
         if digests := frozenset(model.sha256 for model in list_models(analysis.parameters)):
             models[estimator.site_part] = models.get(estimator.site_part, frozenset()) | digests
         fits.append(FitPermission(estimator.site_part, names, estimator.privacy_plan()))
-    if study.data.selects:
-        steps[FlowPart] = frozenset(FlowPart.steps())
-    if conditions := conditions_of(study):
-        steps[SubgroupFolds] = SUBGROUP_STEPS
-    steps[PlanReview] = frozenset(PlanReview.steps())
-    if study.masked:
-        steps[MaskingKeys] = frozenset(MaskingKeys.steps())
     return StudyPermissions(
-        steps,
+        steps_of_study(study),
         tuple(fits),
         study.masked,
         Terms(quorum=study.run.quorum, refusing_sites=study.run.refusing_sites).needed_of_willing(
@@ -243,29 +230,8 @@ def permissions_of(study: Study) -> StudyPermissions:
         ),
         models,
         frozenset(each.site_part for each in by_site),
-        conditions,
+        conditions_of(study),
     )
-
-
-def _steps_of(study: Study, estimator: FederatedEstimator) -> dict[type[SitePart], Collection[str]]:
-    """Return the names of the steps of one analysis, by site part."""
-    steps: dict[type[SitePart], Collection[str]] = {
-        estimator.site_part: fitting_steps(estimator, protection_of(study)),
-    }
-    if estimator.aligned_by is not None:
-        steps[estimator.aligned_by] = aligning_steps(estimator) | {"draw_nonce"}
-    for part in _validation_parts(study):
-        steps[part] = part.steps()
-    return steps
-
-
-def _validation_parts(study: Study) -> list[type[SitePart]]:
-    if study.validation is None:
-        return []
-    from multicentre.studies.cross_validation import make_splitter
-    from multicentre.validation.scoring.scores import find_evaluator
-
-    return [make_splitter(study, study.validation).site_part, find_evaluator(make_estimator(study)).part]
 
 
 def _objection_of(plan: Plan | None, call: Call) -> str:

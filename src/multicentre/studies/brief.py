@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from multicentre.estimator.labels import Labels
 from multicentre.privacy.card import DisclosureCard
 from multicentre.studies.saved_models import ModelDigest, list_models
-from multicentre.studies.study import Study, make_estimators, study_terms
+from multicentre.studies.study import Study, make_estimators
 from multicentre.studies.tables import OutcomeTable, SurvivalTable
+from multicentre.studies.terms import study_terms
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator

@@ -19,8 +19,9 @@ from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.run_ledgers import describe_changes
 from multicentre.studies.installation import describe_environment
 from multicentre.studies.serialisation import to_json
-from multicentre.studies.study import Study, study_terms
+from multicentre.studies.study import Study
 from multicentre.studies.study_file import read_study
+from multicentre.studies.terms import study_terms
 
 DIGESTS = "sites/data.json"
 

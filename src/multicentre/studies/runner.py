@@ -54,7 +54,8 @@ from multicentre.studies.run_metadata import (
 )
 from multicentre.studies.site_data import SiteData, read_sites
 from multicentre.studies.site_descriptions import check_descriptions, record_descriptions
-from multicentre.studies.study import Study, digest_of, make_estimator
+from multicentre.studies.study import Study, make_estimator
+from multicentre.studies.terms import digest_of, study_protocol
 from multicentre.validation.folds.subgroups import select_records
 
 # EX_SOFTWARE of sysexits.h, and 128 plus the number of SIGINT as in shells.
@@ -311,6 +312,7 @@ def _federation(run: _Run) -> Federation:
             folder=run.folder.path,
             listener=LabelledListener(run.events, "fit"),
             sign=run.sign,
+            protocol=study_protocol(run.study),
         )
     return Federation.in_process(
         run.data,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 from multicentre.data.schema import MultiViewSchema, agree_schemas
-from multicentre.errors import ConfigurationError, IntegrityError, MessageError, SchemaMismatch
+from multicentre.errors import IntegrityError, MessageError, SchemaMismatch
 from multicentre.studies.run_folder import DIGESTS, RunFolder
 from multicentre.studies.study import Study
 
@@ -15,7 +14,6 @@ SiteDescriptions = Mapping[str, Mapping[str, Any]]
 """Schema, digest of the data, number of patients, minimum of the policy and version of the package, by site."""
 
 VIEWS = "views"
-_VERSION = version("multicentre")
 
 
 def check_descriptions(study: Study, descriptions: SiteDescriptions) -> None:
@@ -27,8 +25,6 @@ def check_descriptions(study: Study, descriptions: SiteDescriptions) -> None:
         Two sites have different columns, modes or outcomes.
     MessageError
         A site's description is invalid.
-    ConfigurationError
-        A site has another version of the package.
     """
     for site, description in descriptions.items():
         _check_kinds(site, description)
@@ -67,24 +63,24 @@ def record_descriptions(folder: RunFolder, descriptions: SiteDescriptions, *, re
             )
     folder.write(DIGESTS, {**stored, **digests})
     least = max((int(one["min_patients"]) for one in descriptions.values()), default=0)
-    versions = {site: str(one["version"]) for site, one in descriptions.items()}
-    folder.update(min_patients=least, versions=versions)
+    earlier = folder.metadata.get("versions", {}) if resumed else {}
+    versions = {site: _joined(earlier.get(site), str(one["version"])) for site, one in descriptions.items()}
+    folder.update(min_patients=least, versions={**earlier, **versions})
+
+
+def _joined(earlier: str | None, version: str) -> str:
+    """Return the releases that a site had in the attempts at a run, in order."""
+    return version if earlier is None or earlier.split(", ")[-1] == version else f"{earlier}, {version}"
 
 
 def _check_kinds(site: str, description: Mapping[str, Any]) -> None:
-    """Raise an error if a site's description has invalid types, or if its version differs."""
+    """Raise an error if a site's description has invalid types."""
     kinds = {"schema": dict, "data": str, "version": str}
     if not all(isinstance(description[name], kind) for name, kind in kinds.items() if name in description):
         raise MessageError(
             "the site's description must have the declared types",
             where=site,
-            hint="Install the same version at every site.",
-        )
-    if description.get("version", _VERSION) != _VERSION:
-        raise ConfigurationError(
-            f"the site must have the coordinator's version of multicentre ({_VERSION}); got {description['version']}",
-            where=site,
-            hint="Install the same version everywhere: steps of two versions may compute different values.",
+            hint="Install releases of the same wire protocol at every site.",
         )
 
 
@@ -95,7 +91,7 @@ def _views(site: str, schema: Mapping[str, Any]) -> MultiViewSchema:
         raise MessageError(
             "the site's description of its views must be a valid schema",
             where=site,
-            hint="Install the same version at every site.",
+            hint="Install releases of the same wire protocol at every site.",
         ) from None
 
 

@@ -1,12 +1,10 @@
-"""A study: the contents of ``study.toml``, its estimator, and the digest of the terms that all sites agree to."""
+"""A study: the contents of ``study.toml``, and its estimator."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import inspect
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -266,56 +264,3 @@ def make_estimators(study: Study) -> dict[str, FederatedEstimator]:
         except MulticentreError as error:
             raise (error.at(f"analysis {name}") if name else error) from None
     return estimators
-
-
-def digest_of(study: Study) -> str:
-    """Return the SHA-256 of a study's terms: method, parameters, schema, privacy, rounds and the names of its sites.
-
-    Excluded are labels of variables and settings that differ between readers: paths, policies, the folder of results,
-    the comparison of a simulated run, and the time that the coordinator waits for an absent site. A fitted model among
-    the parameters is included by the SHA-256 of its files.
-
-    Examples
-    --------
-    >>> from multicentre.studies.study_file import study_from_mapping
-    >>> about, data = {"name": "pilot", "method": "fed-cox"}, {"survival": {"columns": ["age"]}}
-    >>> content = {"study": about, "data": data, "sites": {"lyon": {"file": "lyon.csv"}}}
-    >>> moved = {**content, "sites": {"lyon": {"file": "elsewhere/table.csv"}}}
-    >>> digest_of(study_from_mapping(content)) == digest_of(study_from_mapping(moved))
-    True
-    >>> digest_of(study_from_mapping({**content, "parameters": {"ties": "breslow"}})) == digest_of(
-    ...     study_from_mapping(content)
-    ... )
-    False
-    """
-    return hashlib.sha256(json.dumps(study_terms(study), sort_keys=True).encode()).hexdigest()
-
-
-def study_terms(study: Study) -> dict[str, Any]:
-    """Return a study's terms as plain values; :func:`digest_of` is their hash.
-
-    Raises
-    ------
-    IntegrityError
-        The files of a model among the parameters are missing or damaged.
-    """
-    terms: dict[str, Any] = {
-        "study": study.about.model_dump(exclude={"output"}),
-        "parameters": _digests(study.parameters),
-        "data": study.data.model_dump(exclude={"labels"}),
-        "sites": sorted(study.sites),
-        "privacy": study.privacy.model_dump(exclude={"pseudonym_key", "policy", "sites"}),
-        "run": study.run.model_dump(exclude={"strict", "compare", "holdout", "patience_s"}),
-        "validation": study.validation and study.validation.model_dump(),
-    }
-    if study.analyses:  # a study of a single analysis keeps the digest that it had before there were several
-        terms["analyses"] = [
-            {**analysis.model_dump(), "parameters": _digests(analysis.parameters)} for analysis in study.analyses
-        ]
-    plain: dict[str, Any] = json.loads(json.dumps(terms, sort_keys=True, default=str))
-    return plain
-
-
-def _digests(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters with the SHA-256 of fitted models in place of the models."""
-    return replace_models(parameters, lambda model: {"sha256": model.sha256})

@@ -11,8 +11,9 @@ from multicentre.deployment.site_folder import read_site
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.estimator.registry import METHODS, Registered
 from multicentre.privacy.ledger import read_ledger
-from multicentre.studies.study import digest_of, make_estimator
+from multicentre.studies.study import make_estimator
 from multicentre.studies.study_file import read_study, study_from_mapping
+from multicentre.studies.terms import digest_of
 from support.real_sites import Hospitals, set_terms
 from support.survival_toy import STUDY, TOY, TablesSite, write_study
 

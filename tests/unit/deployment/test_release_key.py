@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.deployment import bundle
-from multicentre.deployment.bundle import Bundle, plain_version, read_bundles, write_bundle
+from multicentre.deployment.bundle import Bundle, read_bundles, write_bundle
 from multicentre.deployment.release_key import (
     ReleaseKey,
     Signature,
@@ -104,11 +104,6 @@ def test_same_bytes_keep_their_signature_and_others_get_a_new_one(tmp_path, monk
     assert bundle.sign_app(consortium, print) == first
     monkeypatch.setattr(bundle, "build", lambda *_: Bundle("0.1.0", CONTENT + b"."))
     assert bundle.sign_app(consortium, print).signatures[0].signed_at == 2_000_000_000
-
-
-@pytest.mark.parametrize(("version", "plain"), [("1.2.3", "1.2.3"), ("1.2", "1.2.0"), ("0.1.0rc1", "0.1.0")])
-def test_version_is_three_numbers(version, plain):
-    assert plain_version(version) == plain
 
 
 def test_key_that_the_bridge_sets_is_in_the_bundle():

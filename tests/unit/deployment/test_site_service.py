@@ -29,8 +29,9 @@ from multicentre.errors import (
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.site_data import read_sites
-from multicentre.studies.study import digest_of, make_estimator
+from multicentre.studies.study import make_estimator
 from multicentre.studies.study_file import read_study
+from multicentre.studies.terms import digest_of
 from multicentre.validation import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds
 from support.real_sites import NAMES, Hospitals, approve_at, set_terms
@@ -463,6 +464,8 @@ def test_a_sum_over_fewer_sites_than_the_quorum_is_refused(masked):
 
 def test_steps_that_are_not_on_the_card_are_refused(hospitals, monkeypatch):
     monkeypatch.setattr(FedViewMeans, "planned_steps", lambda self: frozenset())
+    for name in NAMES:
+        approve_at(hospitals.root / name, hospitals.study_path)
     with (
         hospitals.federation() as federation,
         pytest.raises(RefusedByPolicy, match="not on the study's disclosure card"),

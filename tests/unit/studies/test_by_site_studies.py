@@ -14,8 +14,8 @@ from multicentre.regression.site import RegressionSite
 from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.runner import run_study
 from multicentre.studies.site_data import read_sites
-from multicentre.studies.study import digest_of
 from multicentre.studies.study_file import read_study
+from multicentre.studies.terms import digest_of
 from support.remote_sites import ByHand, RequestHandlers
 from support.several_analyses import write_several
 

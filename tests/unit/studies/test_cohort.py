@@ -19,7 +19,7 @@ from multicentre.reports import render_report
 from multicentre.studies import read_study, run_study
 from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.policy_conflicts import refused_at_new_sites
-from multicentre.studies.study import digest_of
+from multicentre.studies.terms import digest_of
 from multicentre.validation.folds.subgroups import divide_into_subgroups
 from support.real_sites import NAMES, Hospitals
 from support.remote_sites import ByHand

@@ -8,8 +8,9 @@ import multicentre as mc
 from multicentre.errors import ConfigurationError
 from multicentre.studies import read_study
 from multicentre.studies.runner import run_study
-from multicentre.studies.study import digest_of, make_estimator
+from multicentre.studies.study import make_estimator
 from multicentre.studies.study_file import study_from_mapping
+from multicentre.studies.terms import digest_of
 from support.several_analyses import DATA, write_patients
 
 

@@ -23,7 +23,8 @@ from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.run_folder import RunFolder
 from multicentre.studies.saved_models import ModelParameter
 from multicentre.studies.site_data import read_sites
-from multicentre.studies.study import digest_of, make_estimator, study_terms
+from multicentre.studies.study import make_estimator
+from multicentre.studies.terms import digest_of, study_terms
 from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.fitted_models.base import pack
 from support.survival_toy import STUDY, write_study

@@ -35,8 +35,8 @@ from multicentre.reports import render_report
 from multicentre.studies import analyses, read_study, resume_run, run_study
 from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.policy_conflicts import check_budgets, study_objections
-from multicentre.studies.study import digest_of, study_terms
 from multicentre.studies.study_file import study_from_mapping
+from multicentre.studies.terms import digest_of, study_terms
 from multicentre.survival import FedCox
 from support.real_sites import Hospitals, set_terms
 from support.remote_sites import ByHand

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from multicentre.errors import ConfigurationError
 from multicentre.privacy.policy import Policy
 from multicentre.studies.serialisation import write_toml
-from multicentre.studies.study import digest_of
 from multicentre.studies.study_file import read_study, study_from_mapping
 from multicentre.studies.tables import (
     About,
@@ -26,6 +25,7 @@ from multicentre.studies.tables import (
     SurvivalTable,
     ValidationTable,
 )
+from multicentre.studies.terms import digest_of
 
 SMALL = {"study": {"name": "pilot", "method": "toy"}, "sites": {"lyon": {"a": "a.csv"}, "oslo": {"a": "b.csv"}}}
 

@@ -208,7 +208,7 @@ class RemoteEngine:
         return replies
 
     def _store_facts(self, site: str, reply: Reply) -> Reply | Refused:
-        """Store the facts of a site; refuse a site that returns with other data or another version."""
+        """Store the facts of a site; refuse a site that returns with other data."""
         state = self._sites[site]
         try:
             if reply.kind != "opened":
@@ -216,10 +216,9 @@ class RemoteEngine:
             facts = reply.facts
         except MulticentreError as error:
             return Refused(error.at(site))
-        for name, what in (("data", "the data"), ("version", "the version of multicentre")):
-            if state.facts and state.facts.get(name) != facts.get(name):
-                message = f"{what} of the site must be the same as at the start of the run; got another"
-                return Refused(IntegrityError(message, where=site, hint="Start a new run of the study."))
+        if state.facts and state.facts.get("data") != facts.get("data"):
+            message = "the data of the site must be the same as at the start of the run; got others"
+            return Refused(IntegrityError(message, where=site, hint="Start a new run of the study."))
         state.facts = facts
         return reply
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -27,7 +27,7 @@ _GROUPS = 10  # 40 hexadecimal digits: 160 bits, short enough to be read out by 
 _PUBLIC = re.compile(r"[0-9a-f]{64}")
 _SIGNATURE = re.compile(r"[0-9a-f]{128}")
 _KINDS = {"analyst": str, "public_key": str, "time": int, "signature": str}
-_OPENING = {"study": str, "terms": str, "sites": list, "secure_sum": bool}
+_OPENING = {"study": str, "terms": str, "sites": list, "secure_sum": bool, "protocol": dict}
 _AGAIN = "The analyst signs again: multicentre run --resume RUN --coordinator SOCKET."
 
 
@@ -107,6 +107,8 @@ class Opening:
         True if sums are masked.
     request : AnalystRequest, optional
         The signature of the analyst who asks for the run.
+    protocol : mapping of str to str
+        Number of the wire protocol and digest of each method; the terms contain them too, and these name differences.
     """
 
     run: str
@@ -116,10 +118,11 @@ class Opening:
     sites: tuple[str, ...]
     secure_sum: bool
     request: AnalystRequest | None = None
+    protocol: Mapping[str, str] = field(default_factory=dict)
 
     def pack(self) -> bytes:
         """Return the body of the request."""
-        content = {"study": self.study, "terms": self.terms, "sites": list(self.sites), "secure_sum": self.secure_sum}
+        content = {name: getattr(self, name) for name in _OPENING}
         signature_fields = {} if self.request is None else {"request": self.request.to_dict()}
         return json.dumps({**content, **signature_fields}).encode()
 
@@ -145,7 +148,7 @@ class Opening:
             raise MessageError(
                 "the opening must have the fields and types of the protocol; got others", where="request"
             )
-        if not all(isinstance(site, str) for site in content["sites"]):
+        if not all(isinstance(one, str) for one in (*content["sites"], *content["protocol"].values())):
             raise MessageError(
                 "the opening must have the fields and types of the protocol; got others", where="request"
             )

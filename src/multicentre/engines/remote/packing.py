@@ -11,13 +11,13 @@ from typing import Any, Literal, Self
 from multicentre import errors
 from multicentre.core.calls import Call, Outcome, Refused, StateCommand, decode_selection, encode_selection
 from multicentre.core.messages import Message
+from multicentre.core.protocol import WIRE_PROTOCOL
 from multicentre.core.steps import SitePart
 from multicentre.core.wire import decode, encode
 from multicentre.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.privacy.ledger_heads import Head
 from multicentre.privacy.secure_sum.messages import Masked
 
-FORMAT = 4  # raised with every change of names or fields, so that other versions are refused by name
 MOST_TEXT = 2000  # characters; the longest messages of the package have some hundreds
 _LARGEST_HEAD = 8 * 2**20  # room for the ledger heads of thousands of sites; parsing needs many times this memory
 _PATH = re.compile(r"(?<![^\s'\"(=])(?:/|[A-Za-z]:\\)(?=\S)[^,;'\")]*")
@@ -62,7 +62,7 @@ class Request:
             "number": self.number,
             "commands": list(self.commands),
             "heads": self.heads,
-            "format": FORMAT,
+            "format": WIRE_PROTOCOL,
         }
         return json.dumps(head).encode() + b"\n" + self.body
 
@@ -73,14 +73,14 @@ class Request:
         Raises
         ------
         MessageError
-            The bytes are not a request, or use another version of the format.
+            The bytes are not a request, or are of another wire protocol.
         """
         head, body = _split(packed)
-        if head.pop("format", None) != FORMAT:
+        if (number := head.pop("format", None)) != WIRE_PROTOCOL:
             raise MessageError(
-                f"the request must have format {FORMAT}; got another",
+                f"the request must have format {WIRE_PROTOCOL}; got {number!s:.20}",
                 where="request",
-                hint="Install the same version of multicentre.",
+                hint="Install releases with the same wire protocol; the release notes state its number.",
             )
         if {name: type(value) for name, value in head.items()} != _REQUEST or head["kind"] not in _KINDS:
             raise MessageError(
@@ -105,7 +105,7 @@ class Reply:
     def pack(self) -> bytes:
         """Return the reply as bytes."""
         ledger = None if self.ledger is None else self.ledger.to_dict()
-        head = {"format": FORMAT, "number": self.number, "kind": self.kind, "ledger": ledger}
+        head = {"format": WIRE_PROTOCOL, "number": self.number, "kind": self.kind, "ledger": ledger}
         return json.dumps(head).encode() + b"\n" + self.body
 
     @classmethod
@@ -123,9 +123,9 @@ class Reply:
         ledger = head.pop("ledger", None)
         if {name: type(value) for name, value in head.items()} != {"format": int, "number": int, "kind": str}:
             raise MessageError("the reply must have the fields and types of the protocol; got others", where="reply")
-        if head["format"] != FORMAT or head["kind"] not in _REPLIES:
+        if head["format"] != WIRE_PROTOCOL or head["kind"] not in _REPLIES:
             raise MessageError(
-                f"the reply must have format {FORMAT} and a kind of the protocol; got another", where="reply"
+                f"the reply must have format {WIRE_PROTOCOL} and a kind of the protocol; got another", where="reply"
             )
         return cls(head["number"], head["kind"], body, None if ledger is None else _head(ledger))
 
