@@ -10,11 +10,12 @@ from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.core.messages import Nothing
 from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError
+from multicentre.statistics.line import MOST_LINES
 from multicentre.validation.scoring import numbers as of_numbers
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.classes import site as of_classes
 from multicentre.validation.scoring.classes.curves import join_small
-from multicentre.validation.scoring.classes.profiles import MOST_LINES, LinesRequest, ProfileRequest, Subgroups
+from multicentre.validation.scoring.classes.profiles import LinesRequest, ProfileRequest, Subgroups
 from multicentre.validation.scoring.events import EventPart
 from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, Judged, ScoreNames, judge
 from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, table_model

@@ -6,22 +6,22 @@ import copy
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.core.messages import Nothing
+from multicentre.core.messages import Message, Nothing
 from multicentre.core.session import Answers, Session
 from multicentre.core.steps import SitePart
 from multicentre.core.wire import decode, encode
 from multicentre.data.categories import have_other_levels
 from multicentre.data.missing.values import HandlesMissing
-from multicentre.errors import IntegrityError, SchemaMismatch
+from multicentre.errors import ConfigurationError, IntegrityError, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure
-from multicentre.estimator.parameters import Applicable, Only, ParameterRanges
+from multicentre.estimator.parameters import Applicable, OneOf, Only, ParameterRanges, check_parameters
 from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.survival.agreement.horizon import HasHorizon
@@ -36,8 +36,11 @@ from multicentre.survival.evaluation.results import COLUMNS, Concluded
 from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.fitted_models import EVALUATED_KINDS
 from multicentre.survival.fitted_models.base import SurvivalModel, pack, unpack
+from multicentre.survival.fitted_models.cox import CoxModel
+from multicentre.survival.fitted_models.derived import Named
 from multicentre.survival.scores.brier import brier_times, integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index
+from multicentre.survival.scores.lines import CalibrationLine
 from multicentre.survival.times import at_times
 
 if TYPE_CHECKING:
@@ -105,6 +108,9 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         Mean of the areas over time, weighted by events.
     calibration_ : dict of float to Calibration
         Predicted and observed risks of groups of patients, by time.
+    calibration_lines_ : dict of float to CalibrationLine
+        Observed over expected events (calibration in the large) and calibration slope with their standard errors, by
+        time.
     d_calibration_ : DCalibration
         Calibration over all times: distribution of the predicted survival at the patients' event times.
     thresholds_ : array of shape (p,)
@@ -116,6 +122,8 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         refuses.
     site_refusals_ : dict of str to str
         Reasons of the sites that refused to return their scores.
+    agreed_columns_ : tuple of str
+        Columns of the sites.
     missing_values_ : MissingValues
         Counts of missing values over all sites, and their handling.
 
@@ -170,9 +178,11 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
     saved_attributes: ClassVar[SavedAttributes] = {
         "_judged": saved_message(messages.Judged),
         "site_refusals_": PLAIN,
+        "agreed_columns_": PLAIN,
         **HasHorizon.saved_horizon,
     }
     site_refusals_: dict[str, str]
+    agreed_columns_: tuple[str, ...]
     metrics: ClassVar[Mapping[str, Metric]] = SurvivalEstimator.metrics
 
     def __init__(
@@ -216,6 +226,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         }
         judge = "judge_at_fine_times" if self._is_fine() else "judge"
         steps = {judge, "count_follow_up"} | {steps_by_score[score] for score in self.scoring}
+        steps |= {"sum_lines"} if "calibration" in self.scoring else set()
         site_steps = {"score_own"} if self.by_site else set()
         return steps_of_agreement(self._needs(np.array([1.0]))) | steps | site_steps
 
@@ -253,6 +264,59 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         name = str(frame.index[0])
         score = f"{name[0].upper()}{name[1:]}: {interval_text(value, lower, upper, 0.95)}, of {sizes}."
         return self._stating_horizon(score)
+
+    def recalibrated(self, how: Literal["line", "intercept"] = "line", *, by: float | None = None) -> Named:
+        """Return the proportional hazards model with a recalibrated baseline and, with "line", recalibrated slopes.
+
+        Parameters
+        ----------
+        how : {"line", "intercept"}, default "line"
+            "intercept" multiplies the hazard by observed over expected events (recalibration in the large). "line" also
+            multiplies the log hazard ratios by the calibration slope.
+        by : float, optional
+            Time of calibration to use; the last one by default.
+
+        Returns
+        -------
+        Named
+            Accepted wherever a given model is; :func:`~multicentre.validation.write_model` writes it.
+
+        Raises
+        ------
+        ConfigurationError
+            The model has no proportional hazards, the fit did not converge, or `by` is not a time of calibration.
+        """
+        check_is_fitted(self, "_judged")
+        check_parameters({"how": how}, {"how": OneOf("line", "intercept")})
+        lines = vars(self).get("calibration_lines_", {})
+        time = float(max(lines, default=0.0) if by is None else by)
+        line, model = lines.get(time), self._judged_model()
+        inner = model.inner if isinstance(model, Named) else model
+        if line is None or not isinstance(inner, CoxModel):
+            raise ConfigurationError(
+                "a recalibrated model must have proportional hazards, and a time of its calibration",
+                where="recalibrated",
+                hint=f"The times are {', '.join(map(str, lines)) or 'none: evaluate with calibration in scoring'}.",
+            )
+        names = model.names if isinstance(model, Named) else self.agreed_columns_
+        if how == "line":
+            return Named.of(inner.recalibrated(line.intercept, line.slope, time), names)
+        return Named.of(inner.recalibrated(np.log(line.observed_over_expected), 1.0, time), names)
+
+    def line(self) -> tuple[float, float]:
+        """Return intercept and slope of the recalibration by the last time of calibration; NaN without calibration."""
+        last = self._last_line()
+        return (np.nan, np.nan) if last is None else (last.intercept, last.slope)
+
+    def shift(self) -> float:
+        """Return the logarithm of observed over expected events by the last time of calibration (slope of 1)."""
+        last = self._last_line()
+        return np.nan if last is None else float(np.log(last.observed_over_expected))
+
+    def _last_line(self) -> CalibrationLine | None:
+        check_is_fitted(self, "_judged")
+        lines = vars(self).get("calibration_lines_", {})
+        return lines[max(lines)] if lines else None
 
     def main_figure(self) -> Figure:
         """Return the first picture of the scores: errors, areas or calibration; bars of the scores without these."""
@@ -346,6 +410,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         missing, marked = ("mean", ()) if fitted is None else (fitted.missing, fitted.incomplete_columns)
         agreement = agree(session, EvaluationSite, needs or self._needs(grid), missing, marked=marked)
         agreed, self.missing_values_, after = agreement
+        self.agreed_columns_ = agreed.columns
         self._count_after(after)
         packed = np.frombuffer(pack(model), dtype=np.uint8)
         unpack(pack(model), EVALUATED_KINDS, len(agreed.columns))
@@ -373,7 +438,11 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         else:
             sums = collect()
         self.site_refusals_ = site_scores.refused
-        self._conclude(judged, sums, site_scores)
+        lines = None
+        if "calibration" in self.scoring:
+            n_patients = float(cast("messages.FollowUp", sums["follow_up"]).n_patients)
+            lines = loops.fit_lines(session, len(judged.at), n_patients)
+        self._conclude(judged, sums, site_scores, lines)
 
     def _own_scores(self, session: Session) -> Answers[messages.OwnScores]:
         """Return the scores of each site; those of a site that refuses have no values."""
@@ -405,7 +474,8 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         site_scores = {f"site {site}": answer for site, answer in self.sites_.items()}
         arrays, facts = super()._state()
-        scores = {**self._sums, **site_scores}
+        lines = {} if self._lines is None else {"lines": self._lines}
+        scores: dict[str, Message] = {**self._sums, **site_scores, **lines}
         blobs = {name: np.frombuffer(encode(message), dtype=np.uint8) for name, message in scores.items()}
         return {**arrays, **blobs}, facts
 
@@ -416,6 +486,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         site_scores = {
             name[5:]: decode(messages.OwnScores, blobs.pop(name)) for name in list(blobs) if name.startswith("site ")
         }
+        packed_lines = blobs.pop("lines", None) if "calibration" in self.scoring else None
         kinds = {step.releases.__name__: step.releases for step in EvaluationSite.steps().values()}
         of_pairs = "OwnPairs" if self.concordance == "within_sites" else "Pairs"
         names = {"follow_up": "FollowUp", "concordance": of_pairs, "brier": "Errors", "auc": "Ranks"}
@@ -427,4 +498,5 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         sums = {name: decode(kinds[names[name]], blob) for name, blob in blobs.items()}
         self.model = unpack(judged.packed.tobytes(), EVALUATED_KINDS, len(judged.fill))
         self.thresholds_ = settings.choose_thresholds(self.thresholds)
-        self._conclude(judged, sums, site_scores)
+        lines = None if packed_lines is None else decode(messages.Lines, packed_lines)
+        self._conclude(judged, sums, site_scores, lines)

@@ -21,6 +21,8 @@ WEIGHTS = 2.0**30
 # PAIRS and SQUARES fit n = 2^20 patients per site: less than n^2 pairs, and n squares of up to n^2 each.
 PAIRS = 2.0**40
 SQUARES = 2.0**60
+# Derivatives are summed as multiples of 2^-24, so that their rounding does not stop the rounds.
+FIXED, MULTIPLES = 2.0**24, 2.0**52
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,30 @@ class Benefits(Release):
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     cases: Floats = array("weights of patients with an event by that time", ("H", "t"), bound=WEIGHTS)
     controls: Floats = array("weights of patients followed beyond that time", ("H", "t"), bound=WEIGHTS)
+
+
+@dataclass(frozen=True)
+class AtLines(Message):
+    """Intercepts and slopes of the calibration at which derivatives are summed."""
+
+    lines: Floats = array("intercept and slope at each time: with a slope of 1, and with another", (2, "H", 2))
+
+
+@dataclass(frozen=True)
+class LineDerivatives(Release):
+    """Derivatives of the log-likelihood of the events by each time, by intercept and slope."""
+
+    deviances: Integers = array("deviances, times 2^24", (2, "H"), dtype="i8", bound=MULTIPLES)
+    gradients: Integers = array("first derivatives, times 2^24", (2, "H", 2), dtype="i8", bound=MULTIPLES)
+    informations: Integers = array("second derivatives, times 2^24", (2, "H", 3), dtype="i8", bound=MULTIPLES)
+
+
+@dataclass(frozen=True)
+class Lines(Message):
+    """Calibration lines of all sites, and their standard errors; NaN without convergence."""
+
+    lines: Floats = array("intercept and slope at each time", (2, "H", 2), finite=False)
+    errors: Floats = array("their standard errors", (2, "H", 2), finite=False)
 
 
 @dataclass(frozen=True)

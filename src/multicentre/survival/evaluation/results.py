@@ -31,6 +31,7 @@ from multicentre.survival.scores.calibration import (
     compare_with_even,
 )
 from multicentre.survival.scores.concordance import share_of_pairs
+from multicentre.survival.scores.lines import CalibrationLine
 from multicentre.survival.times import kaplan_meier
 
 Floats = NDArray[np.float64]
@@ -61,6 +62,7 @@ class Concluded:
     auc_: Floats
     mean_auc_: float
     calibration_: dict[float, Calibration]
+    calibration_lines_: dict[float, CalibrationLine]
     d_calibration_: DCalibration
     thresholds_: Floats
     net_benefit_: dict[float, Floats]
@@ -68,6 +70,7 @@ class Concluded:
     sites_: dict[str, messages.OwnScores]
     _judged: messages.Judged
     _sums: Sums
+    _lines: messages.Lines | None
 
     def rows(self) -> list[Row]:
         """Return the scores: name, value, and standard error and limits of the 95 % interval if available."""
@@ -86,16 +89,29 @@ class Concluded:
         if "calibration" in self._sums:
             rows += [
                 (f"calibration error at {time:.6g}", calibration.error, *NOT_AVAILABLE)
-                for time, calibration in self._errors()
+                for time, calibration in self.calibration_.items()
+            ]
+            rows += [
+                (f"{name} by {time:.6g}", *values)
+                for time, line in self.calibration_lines_.items()
+                for name, values in line.rows().items()
             ]
             rows.append(("p-value of D-calibration", self.d_calibration_.p_value, *NOT_AVAILABLE))
         return rows
 
-    def _errors(self) -> list[tuple[float, Calibration]]:
-        return list(self.calibration_.items())
-
-    def _conclude(self, judged: messages.Judged, sums: Sums, site_scores: Mapping[str, messages.OwnScores]) -> None:
+    def _conclude(
+        self,
+        judged: messages.Judged,
+        sums: Sums,
+        site_scores: Mapping[str, messages.OwnScores],
+        lines: messages.Lines | None,
+    ) -> None:
         self._judged, self._sums, self.sites_ = judged, dict(sums), dict(site_scores)
+        self._lines = lines
+        if lines is not None:
+            times = map(float, judged.grid[judged.at])
+            both = zip(lines.lines.swapaxes(0, 1), lines.errors.swapaxes(0, 1), strict=True)
+            self.calibration_lines_ = {time: CalibrationLine.of(*pair) for time, pair in zip(times, both, strict=True)}
         follow_up = cast("messages.FollowUp", sums["follow_up"])
         self.n_patients_ = round(follow_up.n_patients)
         self.n_events_ = round(float(follow_up.events.sum()))

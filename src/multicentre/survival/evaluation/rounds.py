@@ -23,6 +23,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import Release, Step
 from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError
+from multicentre.statistics.line import MOST_LINES, Line, LineSums
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.agreement.sketch import bin_edges
 from multicentre.survival.evaluation import messages
@@ -112,6 +113,23 @@ def collect(
     names = [score for score in SCORES if score in scores]
     sums = session.together([partial(_once, session, name, *steps[name]) for name in names])
     return {"follow_up": follow_up, **dict(zip(names, sums, strict=True))}
+
+
+def fit_lines(session: Session, n_times: int, n_patients: float) -> messages.Lines:
+    """Fit observed over expected events, and the calibration slope, at each time of calibration."""
+    rounding = n_patients / messages.FIXED
+    fits = [[Line(0.0, 1.0, rounding=rounding) for _ in range(n_times)] for _ in range(2)]
+    for _ in range(MOST_LINES):
+        tried = np.array([[fit.tried for fit in row] for row in fits])
+        sums = session.sum(EvaluationSite.sum_lines, messages.AtLines(tried))
+        for row, place in np.ndindex(2, n_times):
+            parts = (getattr(sums, name)[row, place] for name in ("deviances", "gradients", "informations"))
+            deviance, gradient, information = (part / messages.FIXED for part in parts)
+            fits[row][place].take(float(deviance), LineSums(gradient, information), intercept_only=row == 0)
+        if all(fit.has_ended for row in fits for fit in row):
+            break
+    lines, errors = (np.array([[getattr(fit, name) for fit in row] for row in fits]) for name in ("result", "errors"))
+    return messages.Lines(lines, errors)
 
 
 def censoring_of(follow_up: messages.FollowUp, grid: Floats) -> Censoring:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
+from multicentre.statistics.line import LARGEST_LINE
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.evaluation import messages
@@ -100,6 +101,21 @@ def check_groups(edges: Floats, n_times: int) -> None:
             "or others",
             where="edges",
             hint=f"Use at most {MOST_GROUPS} groups per time.",
+        )
+
+
+def check_lines(lines: Floats, n_times: int) -> None:
+    """Raise MessageError unless there are two lines per time of calibration, within the range of a fit.
+
+    Examples
+    --------
+    >>> check_lines(np.zeros((2, 3, 2)), 3)
+    """
+    if lines.shape != (2, n_times, 2) or not (np.abs(lines) <= LARGEST_LINE).all():
+        raise MessageError(
+            f"lines must be two per time, {n_times} times, within {LARGEST_LINE:g}; got shape {lines.shape}, or larger "
+            "ones",
+            where="lines",
         )
 
 

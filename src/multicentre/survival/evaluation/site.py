@@ -26,6 +26,7 @@ from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import Acknowledgement, step
 from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError
+from multicentre.statistics.line import MOST_LINES
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
@@ -43,10 +44,13 @@ from multicentre.survival.fitted_models.base import SurvivalModel, unpack
 from multicentre.survival.scores.brier import brier_times, integrated_brier_score, squared_errors
 from multicentre.survival.scores.calibration import calibrate_groups, spread_over_bins
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
+from multicentre.survival.scores.lines import LARGEST_SCORE, derive_hazard_line
 from multicentre.survival.times import at_times, restricted_mean, to_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+# Survival at which the cumulative hazard, about 690, is still a number.
+SMALLEST_SURVIVAL = 1e-300
 # Patients per block, which limits memory.
 BLOCK = 4096
 
@@ -275,6 +279,22 @@ class EvaluationSite(SurvivalPart):
         behind = self._behind_times(*cells)
         return messages.Benefits(float(len(self.data)), np.array(cases), np.array(controls), patients=behind)
 
+    @step(releases=messages.LineDerivatives, when="every round", summed=True)
+    def sum_lines(self, request: messages.AtLines) -> messages.LineDerivatives:
+        """Sum derivatives by intercept and slope of the events by each time, for calibration in the large and slope."""
+        self._answer_few("sum_lines", request, MOST_LINES)
+        limits.check_lines(request.lines, len(self.memory.at))
+        sums: list[list[Integers]] = [[], [], []]
+        for lines in request.lines:
+            for terms, (intercept, slope) in zip(self.line_terms, lines.tolist(), strict=True):
+                for total, values in zip(sums, derive_hazard_line(*terms, intercept, slope), strict=True):
+                    total.append(np.rint(values * messages.FIXED).sum(axis=0).astype(np.int64))
+        shape = 2, len(self.memory.at), -1
+        deviances, gradients, informations = (np.array(total).reshape(shape) for total in sums)
+        behind = self._behind_times(*(np.bincount(events) for *_, events in self.line_terms))
+        answers = deviances[..., 0], gradients, informations
+        return messages.LineDerivatives(*answers, patients=min(behind, self._n_differing()))
+
     @step(releases=messages.OwnScores, when="on request", refusable=True)
     def score_own(self, request: Nothing) -> messages.OwnScores:
         """Return the scores of the model at a single site.
@@ -343,6 +363,22 @@ class EvaluationSite(SurvivalPart):
     def risks(self) -> Floats:
         """Predicted risk at each time of calibration, shape (n, H)."""
         return self.predictions.risks(self.memory.grid[self.memory.at])
+
+    @cached_property
+    def line_terms(self) -> list[tuple[Floats, Floats, Flags]]:
+        """Expected events up to each time of calibration or the end of follow-up, log hazards and events, by time."""
+        times, ends = self.memory.grid[self.memory.at], self.data.time
+        grid = self.predictions.model.times
+        places = np.searchsorted(grid, np.minimum(ends[:, None], times), side="right")  # 0 before the first time
+        expected, hazards = np.empty((len(ends), len(times))), np.empty((len(ends), len(times)))
+        at = np.searchsorted(grid, times, side="right")
+        for part, curves in self.predictions.blocks(grid):
+            padded = np.concatenate([np.ones((len(curves), 1)), curves], axis=1)
+            padded = -np.log(np.maximum(padded, SMALLEST_SURVIVAL))
+            expected[part], hazards[part] = np.take_along_axis(padded, places[part], axis=1), padded[:, at]
+        scores = np.log(np.maximum(hazards, np.exp(-LARGEST_SCORE)))
+        events = self._of_cause[:, None] & (ends[:, None] <= times)
+        return [(expected[:, place], scores[:, place], events[:, place]) for place in range(len(times))]
 
     @cached_property
     def bins(self) -> Integers:
@@ -425,15 +461,18 @@ class EvaluationSite(SurvivalPart):
 
     def _answer_once(self, step: str, request: Message) -> messages.Memory:
         """Store the request of a step, and refuse a different one."""
+        return self._answer_few(step, request, 1)
+
+    def _answer_few(self, step: str, request: Message, most: int) -> messages.Memory:
+        """Store the request of a step, and refuse more than some different ones."""
         if self.state is None:
             raise ConfigurationError(
                 "the site must have an agreement before this step; got none", where=self.method, hint="Start a new fit."
             )
         entry = f"{step} {hashlib.sha256(encode(request)).hexdigest()}"
-        if any(stored.partition(" ")[0] == step and stored != entry for stored in self.state.request_digests):
-            raise ConfigurationError(
-                "repeated requests of a fit must be identical; got a different one", where=step, hint="Start a new fit."
-            )
         if entry not in self.state.request_digests:
+            if sum(stored.partition(" ")[0] == step for stored in self.state.request_digests) >= most:
+                expected = "repeated requests of a fit must be identical" if most == 1 else f"requests must be {most}"
+                raise ConfigurationError(f"{expected}; got a different one", where=step, hint="Start a new fit.")
             self.state = replace(self.state, request_digests=(*self.state.request_digests, entry))
         return self.state

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import array
-from multicentre.errors import MessageError
+from multicentre.errors import ConfigurationError, MessageError
 from multicentre.survival.fitted_models.base import LARGEST_TIME, LARGEST_VALUE, SurvivalModel
 from multicentre.survival.times import restricted_mean
 
@@ -69,6 +69,32 @@ class CoxModel(SurvivalModel):
         first = int(np.floor(positions.min()))
         nodes = NODE_WIDTH * np.arange(first, int(np.floor(positions.max())) + 2, dtype=np.float64)
         return interpolate(positions, first, self._mean_at(nodes), self._slope_at(nodes))
+
+    def recalibrated(self, intercept: float, slope: float, time: float) -> CoxModel:
+        """Return the model whose cumulative hazard is multiplied by ``exp(intercept + (slope - 1) log H(time | x))``.
+
+        Raises
+        ------
+        ConfigurationError
+            The baseline is 0 at the time, or intercept or slope are not finite.
+
+        Examples
+        --------
+        >>> model = CoxModel(np.array([1.0, 2.0]), np.ones(1), np.zeros(1), np.array([0.1, 0.2]))
+        >>> changed = model.recalibrated(np.log(2.0), 1.0, 2.0)
+        >>> changed.coefficients.tolist(), changed.baseline.round(6).tolist()
+        ([1.0], [0.2, 0.4])
+        """
+        place = int(np.searchsorted(self.times, time, side="right")) - 1
+        hazard = float(self.baseline[place]) if place >= 0 else 0.0
+        if not (hazard > 0 and np.isfinite([intercept, slope]).all()):
+            raise ConfigurationError(
+                "the recalibration must have converged, and the baseline hazard must be above 0 at its time",
+                where="recalibrated",
+                hint="Evaluate more patients with an event, or choose a later time.",
+            )
+        baseline = self.baseline * np.exp(intercept + (slope - 1.0) * np.log(hazard))
+        return replace(self, coefficients=slope * self.coefficients, baseline=baseline)
 
     def _mean_at(self, ratios: Floats) -> Floats:
         return restricted_mean(np.exp(-np.exp(ratios)[:, None] * self.baseline), self.times)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
 from multicentre.errors import DisclosureRefused, SchemaMismatch
+from multicentre.statistics.line import MOST_LINES, Line, LineSums
 from multicentre.validation.scoring.classes import curves
 from multicentre.validation.scoring.classes.maths import even_edges, log_odds, wide_edges
 from multicentre.validation.scoring.classes.profiles import (
@@ -166,17 +167,15 @@ def _fit_lines(
 ) -> tuple[Floats, Floats]:
     """Fit intercepts at a slope of 1 (first), and intercepts and slopes, by Newton's method with halved steps."""
     n_groups = len(visible) + 1
-    fits = [
-        curves.Line(*start, rounding=n_records / FIXED) for start in ((0.0, 1.0), (0.0, 0.0)) for _ in range(n_groups)
-    ]
-    for _ in range(curves.MOST_LINES):
+    fits = [Line(*start, rounding=n_records / FIXED) for start in ((0.0, 1.0), (0.0, 0.0)) for _ in range(n_groups)]
+    for _ in range(MOST_LINES):
         tried = np.array([fit.tried for fit in fits]).reshape(2, n_groups, 2)
         sums = opened.sum(part.sum_lines, LinesRequest(subgroups.column, subgroups.cuts, visible, tried))
         for place, fit in enumerate(fits):
             at = divmod(place, n_groups)
             fit.take(
                 unfixed(sums.deviances[at]),
-                curves.LineSums(sums.gradients[at] / FIXED, sums.informations[at] / FIXED),
+                LineSums(sums.gradients[at] / FIXED, sums.informations[at] / FIXED),
                 intercept_only=at[0] == 0,
             )
         if all(fit.has_ended for fit in fits):

@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -194,7 +194,7 @@ def model_from_mapping(content: Mapping[str, Any]) -> GivenModel:
 
 
 def write_model(model: GivenModel, path: str | Path) -> None:
-    """Write a regression as a table of coefficients, or boosted trees in the JSON of xgboost.
+    """Write a regression or a Cox model as a table of coefficients, or boosted trees in the JSON of xgboost.
 
     Parameters
     ----------
@@ -213,9 +213,14 @@ def write_model(model: GivenModel, path: str | Path) -> None:
     if isinstance(model, BoostedTrees):
         to_booster(model).save_model(Path(path))
         return
+    if isinstance(model, Named) and isinstance(model.inner, CoxModel):
+        _write_table(_cox_table(model.names, model.inner), path)
+        return
     if type(model) is not ScoredLinearModel or model.offset or model.marked or model.family == "negative_binomial":
         raise ConfigurationError(
-            f"the model must be a plain regression or boosted trees; got {type(model).__name__}", where="write_model"
+            "the model must be a plain regression, a Cox model with named columns or boosted trees; got "
+            f"{type(model).__name__}",
+            where="write_model",
         )
     content: dict[str, Any] = {
         "family": model.family,
@@ -224,6 +229,20 @@ def write_model(model: GivenModel, path: str | Path) -> None:
         "coefficients": dict(zip(model.covariates, model.coefficients.tolist(), strict=True)),
     }
     content |= {"classes": list(model.classes)} if model.classes else {}
+    _write_table(content, path)
+
+
+def _cox_table(names: Sequence[str], model: CoxModel) -> dict[str, Any]:
+    return {
+        "family": "cox",
+        "coefficients": dict(zip(names, model.coefficients.tolist(), strict=True)),
+        "centre": dict(zip(names, model.centre.tolist(), strict=True)),
+        "times": model.times.tolist(),
+        "cumulative_hazard": model.baseline.tolist(),
+    }
+
+
+def _write_table(content: Mapping[str, Any], path: str | Path) -> None:
     write_atomically(Path(path), json.dumps(content, indent=2, ensure_ascii=False).encode())
 
 

@@ -6,23 +6,16 @@ without (row 0) and with (row 1) the class. A record is above an edge if its log
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import norm, rankdata
 
+from multicentre.statistics.line import Line, maximise_line
 from multicentre.validation.scoring.classes.maths import area_under_curve
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-# Largest change of an intercept or slope at the end of the rounds; sums are multiples of 2^-24.
-TOL = 1e-7
-# A slope beyond this does not converge: predictions separate the outcomes, or are nearly the same for all records.
-LARGEST_LINE = 1000.0
-# Newton's method needs about 6 steps for intercept and slope; a site answers no more than this.
-MOST_LINES = 25
 # Bins of equal numbers of records before they are merged: the calibration of finer ones is mostly chance.
 MOST_MERGED = 20
 
@@ -179,21 +172,6 @@ def join_small(counts: Floats, fewest: float) -> tuple[Integers, Integers]:
     return np.sort(order[n_withheld:]), withheld
 
 
-@dataclass(frozen=True)
-class LineSums:
-    """Derivatives of the log-likelihood of outcomes by intercept and slope of the predicted log odds.
-
-    Parameters
-    ----------
-    gradient : array of shape (2,)
-    information : array of shape (3,)
-        Entries (0, 0), (0, 1) and (1, 1) of the information.
-    """
-
-    gradient: Floats
-    information: Floats
-
-
 def derive_line(log_odds: Floats, outcomes: Floats, intercept: float, slope: float) -> tuple[Floats, Floats, Floats]:
     """Return each record's terms of the deviance, shape (n,), gradient, shape (n, 2), and information, shape (n, 3).
 
@@ -211,77 +189,6 @@ def derive_line(log_odds: Floats, outcomes: Floats, intercept: float, slope: flo
     return deviance, gradient, np.column_stack([weight, weight * log_odds, weight * log_odds**2])
 
 
-def step_line(sums: LineSums, *, intercept_only: bool) -> tuple[Floats, Floats]:
-    """Return a Newton step for intercept and slope, and their standard errors; NaN if the sums do not determine them.
-
-    Examples
-    --------
-    >>> sums = LineSums(np.array([1.0, 0.0]), np.array([4.0, 0.0, 1.0]))
-    >>> [values.tolist() for values in step_line(sums, intercept_only=True)]
-    [[0.25, 0.0], [0.5, 0.0]]
-    """
-    first, mixed, second = sums.information
-    if intercept_only:
-        if not first > 0:
-            return np.array([np.nan, 0.0]), np.array([np.nan, 0.0])
-        return np.array([sums.gradient[0] / first, 0.0]), np.array([first**-0.5, 0.0])
-    matrix = np.array([[first, mixed], [mixed, second]])
-    if not np.linalg.det(matrix) > 1e-9 * first * second:
-        return np.full(2, np.nan), np.full(2, np.nan)
-    inverse = np.linalg.inv(matrix)
-    return np.asarray(inverse @ sums.gradient), np.sqrt(np.diagonal(inverse))
-
-
-class Line:
-    """State of a fit of intercept and slope.
-
-    Parameters
-    ----------
-    intercept, slope : float
-        Start.
-    rounding : float
-        Rise of the deviance that may be rounding, because its terms are multiples of 2^-24.
-
-    Attributes
-    ----------
-    tried : array of shape (2,)
-        Intercept and slope of the next request.
-    errors : array of shape (2,)
-        Standard errors; NaN unless the fit converged.
-    has_ended : bool
-    """
-
-    def __init__(self, intercept: float, slope: float, *, rounding: float) -> None:
-        self.tried = np.array([intercept, slope])
-        self.errors = np.full(2, np.nan)
-        self._rounding = rounding
-        self.has_ended = False
-        self._best, self._step, self._deviance, self._converged = self.tried, np.zeros(2), np.inf, False
-
-    @property
-    def result(self) -> Floats:
-        """Intercept and slope; NaN unless the fit converged."""
-        return self.tried if self._converged else np.full(2, np.nan)
-
-    def take(self, deviance: float, sums: LineSums, *, intercept_only: bool) -> None:
-        """Take the next step from the tried values, or half of the last one if the deviance rose."""
-        if self.has_ended:
-            return
-        if not deviance <= self._deviance + self._rounding:
-            self._step = self._step / 2.0
-            self.tried = self._best + self._step
-            return
-        self._best, self._deviance = self.tried, deviance
-        self._step, errors = step_line(sums, intercept_only=intercept_only)
-        reached = self._best + self._step
-        if not (np.abs(reached) <= LARGEST_LINE).all():
-            self.has_ended = True
-            return
-        self.tried = reached
-        if np.abs(self._step).max() <= TOL:
-            self.has_ended, self._converged, self.errors = True, True, errors
-
-
 def fit_line(log_odds: Floats, outcomes: Floats, *, intercept_only: bool) -> tuple[Floats, Floats]:
     """Return intercept and slope of outcomes by log odds, and their standard errors; NaN without convergence.
 
@@ -294,14 +201,11 @@ def fit_line(log_odds: Floats, outcomes: Floats, *, intercept_only: bool) -> tup
     >>> bool(abs(line - [0.0, 0.5]).max() < 0.1)
     True
     """
-    line = Line(0.0, float(intercept_only), rounding=1e-9 * len(outcomes))
-    for _ in range(MOST_LINES):
-        deviance, gradient, information = derive_line(log_odds, outcomes, *line.tried.tolist())
-        sums = LineSums(gradient.sum(axis=0), information.sum(axis=0))
-        line.take(float(deviance.sum()), sums, intercept_only=intercept_only)
-        if line.has_ended:
-            break
-    return line.result, line.errors
+    return maximise_line(
+        lambda line: derive_line(log_odds, outcomes, *line.tolist()),
+        Line(0.0, float(intercept_only), rounding=1e-9 * len(outcomes)),
+        intercept_only=intercept_only,
+    )
 
 
 def merge_bins(scores: Floats, has_class: Integers, fewest: int) -> Integers:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Lengths, Message, array, text, texts
 from multicentre.core.steps import Release, step
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError
-from multicentre.validation.scoring.classes.curves import MOST_LINES, derive_line, fit_line, merge_bins
+from multicentre.statistics.line import MOST_LINES
+from multicentre.validation.scoring.classes.curves import derive_line, fit_line, merge_bins
 from multicentre.validation.scoring.classes.maths import N_BINS, WIDEST, brier_losses
 from multicentre.validation.scoring.classes.site import ERROR, ClassPart
 from multicentre.validation.scoring.judging import (
