@@ -37,6 +37,8 @@ JUDGED = {
     "survival/evaluation/site.py": {
         "EvaluationSite.judge": TAKES,
         "EvaluationSite.judge_at_fine_times": "returns the number of times of the request; needs exact_times",
+        "EvaluationSite.evaluate_alone": "only at one site; groups and thresholds are constants, times are public, and "
+        "each cell holds the policy's minimum",
         "EvaluationSite.score_own": OWN_SCORE + "; observed risks are taken at public times",
     },
     "survival/curves/kaplan_meier/estimator.py": {

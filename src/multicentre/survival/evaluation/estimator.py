@@ -18,7 +18,7 @@ from multicentre.core.steps import SitePart
 from multicentre.core.wire import decode, encode
 from multicentre.data.categories import have_other_levels
 from multicentre.data.missing.values import HandlesMissing
-from multicentre.errors import ConfigurationError, IntegrityError, SchemaMismatch
+from multicentre.errors import ConfigurationError, DisclosureRefused, IntegrityError, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import Applicable, OneOf, Only, ParameterRanges, check_parameters
@@ -32,6 +32,7 @@ from multicentre.survival.agreement.sketch import LATEST
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.evaluation import messages, settings
 from multicentre.survival.evaluation import rounds as loops
+from multicentre.survival.evaluation.alone import ALONE_HINT, AloneScores
 from multicentre.survival.evaluation.results import COLUMNS, Concluded
 from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.fitted_models import EVALUATED_KINDS
@@ -226,6 +227,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         }
         judge = "judge_at_fine_times" if self._is_fine() else "judge"
         steps = {judge, "count_follow_up"} | {steps_by_score[score] for score in self.scoring}
+        steps |= {"evaluate_alone"}  # of a single site
         steps |= {"sum_lines"} if "calibration" in self.scoring else set()
         site_steps = {"score_own"} if self.by_site else set()
         return steps_of_agreement(self._needs(np.array([1.0]))) | steps | site_steps
@@ -395,12 +397,20 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
     def _last_time(self) -> str:
         return number_text(float(self._judged.grid[-1])) if "_judged" in vars(self) else ""
 
-    def score_alone(self, session: Session) -> messages.OwnScores:
-        """Return the scores that the only site of a session computes from its patients; its sums cannot be masked."""
-        judged, _ = self._prepare(session, Needs(times=np.array([LATEST]), cause=self._cause))
-        session.ask(EvaluationSite.judge, judged)
-        (scores,) = session.ask(EvaluationSite.score_own, Nothing()).values()
-        return scores
+    def _fit_single(self, session: Session) -> None:
+        """Request the scores that the only site computes from its patients; its sums cannot be masked."""
+        try:
+            judged, _ = self._prepare(session, Needs(times=np.array([LATEST]), cause=self._cause))
+        except DisclosureRefused as refused:
+            raise DisclosureRefused(refused.what, where=refused.where, hint=ALONE_HINT) from None
+
+        def request() -> AloneScores:
+            loops.send_judged(session, judged)
+            (scores,) = session.ask(EvaluationSite.evaluate_alone, Nothing()).values()
+            return scores
+
+        self.history_, self.site_refusals_ = [], {}
+        self._conclude_alone(judged, session.once("alone", AloneScores, request), self.scoring)
 
     def _prepare(self, session: Session, needs: Needs | None = None) -> tuple[messages.Judged, SurvivalModel]:
         """Return the model and the times of the evaluation as a message, after the agreement, and the model."""
@@ -417,6 +427,9 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         return messages.Judged(packed, self._fill(agreed), grid, places, at), model
 
     def _fit(self, session: Session) -> None:
+        if session.protection == "unmasked" and len(session.sites) == 1:
+            self._fit_single(session)
+            return
         judged, model = self._prepare(session)
         self.thresholds_ = settings.choose_thresholds(self.thresholds)
         collect = partial(
@@ -487,6 +500,10 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
             name[5:]: decode(messages.OwnScores, blobs.pop(name)) for name in list(blobs) if name.startswith("site ")
         }
         packed_lines = blobs.pop("lines", None) if "calibration" in self.scoring else None
+        if set(blobs) == {"alone"}:
+            self.model = unpack(judged.packed.tobytes(), EVALUATED_KINDS, len(judged.fill))
+            self._conclude_alone(judged, decode(AloneScores, blobs["alone"]), self.scoring)
+            return
         kinds = {step.releases.__name__: step.releases for step in EvaluationSite.steps().values()}
         of_pairs = "OwnPairs" if self.concordance == "within_sites" else "Pairs"
         names = {"follow_up": "FollowUp", "concordance": of_pairs, "brier": "Errors", "auc": "Ranks"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain, pairwise
 from typing import cast
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from multicentre.estimator.figures import Bars, Cloud, Figure, Lines, Points, Table
 from multicentre.estimator.presentation import p_text
 from multicentre.survival.evaluation import messages
+from multicentre.survival.evaluation.alone import AloneScores
 from multicentre.survival.evaluation.maths import (
     at_risk,
     concordance_from_counts,
@@ -75,18 +76,18 @@ class Concluded:
     def rows(self) -> list[Row]:
         """Return the scores: name, value, and standard error and limits of the 95 % interval if available."""
         rows: list[Row] = []
-        if "concordance" in self._sums:
+        if hasattr(self, "concordance_"):
             rows.append(
                 ("concordance", self.concordance_, self.concordance_standard_error_, *self.concordance_interval_)
             )
-        if "brier" in self._sums:
+        if hasattr(self, "brier_"):
             error = self.ibs_standard_error_
             rows.append(("integrated Brier score", self.ibs_, error, *interval(self.ibs_, error)))
             rows.append(("that of the Kaplan-Meier curve", self.ibs_reference_, *NOT_AVAILABLE))
             rows.append(("index of prediction accuracy", self.ipa_, *NOT_AVAILABLE))
-        if "auc" in self._sums:
+        if hasattr(self, "auc_"):
             rows.append(("mean area under the curve", self.mean_auc_, *NOT_AVAILABLE))
-        if "calibration" in self._sums:
+        if hasattr(self, "calibration_"):
             rows += [
                 (f"calibration error at {time:.6g}", calibration.error, *NOT_AVAILABLE)
                 for time, calibration in self.calibration_.items()
@@ -96,6 +97,7 @@ class Concluded:
                 for time, line in self.calibration_lines_.items()
                 for name, values in line.rows().items()
             ]
+        if hasattr(self, "d_calibration_"):
             rows.append(("p-value of D-calibration", self.d_calibration_.p_value, *NOT_AVAILABLE))
         return rows
 
@@ -109,9 +111,8 @@ class Concluded:
         self._judged, self._sums, self.sites_ = judged, dict(sums), dict(site_scores)
         self._lines = lines
         if lines is not None:
-            times = map(float, judged.grid[judged.at])
-            both = zip(lines.lines.swapaxes(0, 1), lines.errors.swapaxes(0, 1), strict=True)
-            self.calibration_lines_ = {time: CalibrationLine.of(*pair) for time, pair in zip(times, both, strict=True)}
+            by_time = np.stack([lines.lines, lines.errors]).swapaxes(1, 2).swapaxes(0, 1)
+            self._set_lines(judged.grid[judged.at], by_time)
         follow_up = cast("messages.FollowUp", sums["follow_up"])
         self.n_patients_ = round(follow_up.n_patients)
         self.n_events_ = round(float(follow_up.events.sum()))
@@ -128,6 +129,35 @@ class Concluded:
             self._conclude_calibration(cast("messages.Groups", sums["calibration"]))
         if "net_benefit" in sums:
             self._conclude_benefit(cast("messages.Benefits", sums["net_benefit"]))
+
+    def _set_lines(self, times: Floats, lines: Floats) -> None:
+        """Set the calibration lines from fits and their standard errors by time, shape (H, 2, 2, 2)."""
+        self.calibration_lines_ = {
+            time: CalibrationLine.of(*pair) for time, pair in zip(times.tolist(), lines, strict=True)
+        }
+
+    def _conclude_alone(self, judged: messages.Judged, scores: AloneScores, requested: Collection[str]) -> None:
+        """Set the scores of a single site."""
+        self._judged, self._sums, self._lines, self.sites_ = judged, {"alone": scores}, None, {}
+        self.n_patients_, self.n_events_, self.times_ = int(scores.n_patients), int(scores.n_events), scores.times
+        if "concordance" in requested:
+            self.concordance_, self.concordance_standard_error_ = map(float, scores.concordance)
+            self.concordance_interval_ = interval(*map(float, scores.concordance))
+        if "brier" in requested:
+            self.brier_, self.brier_reference_ = scores.curves[:2]
+            self.ibs_, self.ibs_standard_error_, self.ibs_reference_ = map(float, scores.brier)
+            self.ipa_ = scaled_brier(self.ibs_, self.ibs_reference_)
+        if "auc" in requested:
+            self.auc_, self.mean_auc_ = scores.curves[2], float(scores.mean_auc)
+        if "calibration" in requested:
+            rows = [table[~np.isnan(table[:, 0])].T for table in scores.groups]
+            self.calibration_ = {by: Calibration(*row) for by, row in zip(scores.at.tolist(), rows, strict=True)}
+            self._set_lines(scores.at, scores.lines)
+        if "net_benefit" in requested:
+            self.thresholds_ = scores.thresholds
+            self.net_benefit_, self.net_benefit_of_all_ = (
+                dict(zip(scores.at.tolist(), each, strict=True)) for each in scores.benefits
+            )
 
     def _conclude_concordance(self, pairs: object) -> None:
         if isinstance(pairs, messages.OwnPairs):
@@ -184,13 +214,15 @@ LEAST_SHOWN = 10
 def show_scores(evaluation: Concluded) -> list[Figure]:
     """Return the figures of the requested scores."""
     figures: list[Figure] = [_scores(evaluation)]
-    if hasattr(evaluation, "brier_"):
+    if hasattr(evaluation, "brier_") and len(evaluation.times_):
         figures.append(_brier(evaluation))
-    if hasattr(evaluation, "auc_"):
+    if hasattr(evaluation, "auc_") and len(evaluation.times_):
         figures.append(_areas(evaluation))
-    if hasattr(evaluation, "calibration_"):
-        figures += [_calibration(evaluation), _groups(evaluation), _spread(evaluation)]
-    if hasattr(evaluation, "net_benefit_"):
+    if hasattr(evaluation, "calibration_") and evaluation.calibration_:
+        figures += [_calibration(evaluation), _groups(evaluation)]
+    if hasattr(evaluation, "d_calibration_"):
+        figures.append(_spread(evaluation))
+    if hasattr(evaluation, "net_benefit_") and len(evaluation.thresholds_):
         figures += [_benefit(evaluation, time) for time in evaluation.net_benefit_]
     if evaluation.sites_:
         figures.append(_sites(evaluation))

@@ -50,9 +50,7 @@ def hand_out(session: Session, judged: messages.Judged) -> messages.FollowUp:
     """
 
     def request() -> messages.Judged:
-        is_fine = len(judged.grid) > MOST_TIMES
-        step: Step[Any, Any, Any] = EvaluationSite.judge_at_fine_times if is_fine else EvaluationSite.judge
-        session.ask(step, judged)
+        send_judged(session, judged)
         return judged
 
     def check() -> None:
@@ -66,6 +64,13 @@ def hand_out(session: Session, judged: messages.Judged) -> messages.FollowUp:
     count = partial(_once, session, "follow_up", EvaluationSite.count_follow_up, Nothing())
     follow_up: messages.FollowUp = session.together([check, count])[1]
     return follow_up
+
+
+def send_judged(session: Session, judged: messages.Judged) -> None:
+    """Send the model and the times to every site; more than 256 times need its permission."""
+    is_fine = len(judged.grid) > MOST_TIMES
+    step: Step[Any, Any, Any] = EvaluationSite.judge_at_fine_times if is_fine else EvaluationSite.judge
+    session.ask(step, judged)
 
 
 def collect(

@@ -25,13 +25,15 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import Acknowledgement, step
 from multicentre.core.wire import encode
-from multicentre.errors import ConfigurationError
+from multicentre.data.records import effective_number
+from multicentre.errors import ConfigurationError, DisclosureRefused
 from multicentre.statistics.line import MOST_LINES
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
 from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation import settings as limits
+from multicentre.survival.evaluation.alone import ALONE_HINT, AloneScores, Followed, Terms, score_alone
 from multicentre.survival.evaluation.maths import (
     count_cells,
     count_touched,
@@ -90,9 +92,13 @@ class Predictions:
         grid = self.model.times
         return np.concatenate([restricted_mean(curves, grid) for _, curves in self.blocks(grid)])
 
+    def survival(self, times: Floats) -> Floats:
+        """Return each patient's survival at given times, shape (n, T)."""
+        return np.concatenate([curves for _, curves in self.blocks(times)])
+
     def risks(self, times: Floats) -> Floats:
         """Return each patient's probability of an event by given times, shape (n, H)."""
-        return np.concatenate([1.0 - curves for _, curves in self.blocks(times)])
+        return 1.0 - self.survival(times)
 
     def survival_at_event(self, time: Floats, event: Flags, horizon: float) -> tuple[Floats, Floats]:
         """Return bounds of survival at the patients' event times, low and high, shape (n,) each.
@@ -116,6 +122,12 @@ class Predictions:
             low[part] = np.where(happened[part], ends, 0.0)
             high[part] = np.where(happened[part], starts, within)
         return low, high
+
+
+def _effective_distances(values: Floats) -> int:
+    """Return Kish's effective number of distances from the median; 0 if there are none."""
+    distances = np.abs(values - np.median(values))
+    return int(effective_number(distances) + 1e-6) if distances.any() else 0
 
 
 Integers = NDArray[np.int64]
@@ -318,15 +330,39 @@ class EvaluationSite(SurvivalPart):
         behind |= {"predicted": len(self.data), "observed": fewest_between}
         return messages.OwnScores(share, error, self.risks.mean(axis=0), self._observed(), ibs, patients=behind)
 
+    @step(releases=AloneScores, when="on request")
+    def evaluate_alone(self, request: Nothing) -> AloneScores:
+        """Return scores and curves of merged cells, if this is the only site that is evaluated."""
+        least, means = max(self.least_behind, 1), self.predictions.restricted_means
+        grid = self._own_grid
+        times, at = (np.unique(grid[places]) for places in (self.memory.places, self.memory.at))
+        times, at = times[np.isfinite(times)], at[np.isfinite(at)]
+        fewest = min(int(self._both_outcomes().min()), self._n_differing(), self._n_apart(means))
+        if self.n_peers > 1 or fewest < least or not len(times):
+            raise DisclosureRefused(
+                f"a site alone must have at least {least} patients with an event and {least} without, and predictions "
+                "that differ among as many, also from those of earlier models; it has fewer, or is not alone",
+                where=self.site,
+                hint=ALONE_HINT,
+            )
+        followed = Followed(self.data.time, self._of_cause, means, self.predictions.survival, least)
+        return score_alone(followed, times, at, float(self.memory.grid[-1]), self._hazard_terms)
+
+    def _n_apart(self, means: Floats) -> int:
+        """Return the fewest patients whose predictions tell this model from an earlier one; all for none."""
+        if self.least_behind < 2 or self.earlier_predictions is None:
+            return len(means)
+        records = f"{self.method} {self.data.digest()}"
+        apart = int(self.earlier_predictions.fewest_apart(records, means[:, None], _effective_distances))
+        return apart or len(means)
+
     def _n_differing(self) -> int:
         """Return Kish's effective number of patients whose predictions differ from the median; all if none differs.
 
         Scores of a model that predicts the same for all patients except a few depend only on those few.
         """
         means = self.predictions.restricted_means
-        distances = np.abs(means - np.median(means))
-        total = float(distances.sum())
-        return int(total**2 / float(distances @ distances) + 1e-6) if total > 0 else len(means)
+        return _effective_distances(means) or len(means)
 
     def _own_ibs(self) -> float | None:
         """Return the integrated Brier score of the site's patients; None without common follow-up."""
@@ -365,9 +401,13 @@ class EvaluationSite(SurvivalPart):
         return self.predictions.risks(self.memory.grid[self.memory.at])
 
     @cached_property
-    def line_terms(self) -> list[tuple[Floats, Floats, Flags]]:
-        """Expected events up to each time of calibration or the end of follow-up, log hazards and events, by time."""
-        times, ends = self.memory.grid[self.memory.at], self.data.time
+    def line_terms(self) -> list[Terms]:
+        """Terms of the calibration lines at the times of calibration."""
+        return self._hazard_terms(self.memory.grid[self.memory.at])
+
+    def _hazard_terms(self, times: Floats) -> list[Terms]:
+        """Return expected events up to each time or the end of follow-up, log hazards at it, and events, by time."""
+        ends = self.data.time
         grid = self.predictions.model.times
         places = np.searchsorted(grid, np.minimum(ends[:, None], times), side="right")  # 0 before the first time
         expected, hazards = np.empty((len(ends), len(times))), np.empty((len(ends), len(times)))

@@ -18,7 +18,7 @@ from multicentre.core.consortium import Consortium
 from multicentre.core.messages import Message, array, number
 from multicentre.core.steps import SitePart
 from multicentre.data.events.tensor import EventTensor
-from multicentre.errors import DataError, DisclosureRefused, MessageError
+from multicentre.errors import DataError, MessageError
 from multicentre.phenotyping.outcome.phenotypes import refit_memberships
 from multicentre.survival.evaluation.estimator import SurvivalEvaluation
 from multicentre.survival.evaluation.messages import OwnScores
@@ -26,7 +26,6 @@ from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.validation.scoring.classes.profiles import ClassEvaluationPart
 from multicentre.validation.scoring.classes.site import ClassScores
 from multicentre.validation.scoring.events import LARGEST, Factors
-from multicentre.validation.scoring.judging import ALONE_HINT
 from multicentre.validation.scoring.scores import Scores
 
 Floats = NDArray[np.float64]
@@ -161,22 +160,21 @@ def _score_alone(model: Any, federation: Consortium, names: Sequence[str]) -> Sc
         Too few of the site's patients have an event, or none.
     """
     (site,) = federation.sites
-    site_scores = SurvivalEvaluation(model).score_alone(federation.begin(EvaluationSite))
-    if site_scores.concordance is None:
-        raise DisclosureRefused(
-            "scores must rest on the site's minimum of patients with an event and of patients without; they rest on "
-            "fewer",
-            where=site,
-            hint=ALONE_HINT,
-        )
-    ibs = np.nan if site_scores.ibs is None else -float(site_scores.ibs)
-    scores = {**_concordance(site_scores), "neg_ibs": ibs, "mean_auc": np.nan}
-    described = {"concordance": float(site_scores.concordance), "neg_ibs": ibs}
-    if site_scores.standard_error is not None:
-        described["concordance.error"] = float(site_scores.standard_error)
-    if site_scores.predicted is not None and site_scores.observed is not None:
-        middle = len(site_scores.predicted) // 2
-        described["observed_over_expected"] = float(site_scores.observed[middle, 0] / site_scores.predicted[middle])
+    evaluation = SurvivalEvaluation(model).fit(federation)
+    concordance, ibs = evaluation.concordance_, -evaluation.ibs_
+    scores = {
+        "concordance": concordance,
+        "concordance_within_sites": concordance,
+        "neg_ibs": ibs,
+        "mean_auc": evaluation.mean_auc_,
+    }
+    described = {
+        "concordance": concordance,
+        "concordance.error": evaluation.concordance_standard_error_,
+        "neg_ibs": ibs,
+    }
+    if lines := list(evaluation.calibration_lines_.values()):
+        described["observed_over_expected"] = lines[len(lines) // 2].observed_over_expected
     for name in names:
         if not np.isfinite(scores[name]):
             reason = f"the score {name} is undefined at the single site {site}"
