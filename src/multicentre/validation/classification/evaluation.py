@@ -14,15 +14,18 @@ from multicentre.errors import ConfigurationError
 from multicentre.validation.classification.results import ClassifierEvaluation
 from multicentre.validation.classification.rounds import Collected, collect
 from multicentre.validation.scoring.classes.maths import area_under_curve
-from multicentre.validation.scoring.classes.profiles import ClassEvaluationPart, Subgroups
-from multicentre.validation.scoring.classes.site import ClassScores
+from multicentre.validation.scoring.classes.profiles import SHIFT, SLOPE, ClassEvaluationPart, Subgroups
+from multicentre.validation.scoring.classes.site import ERROR, ClassScores
 from multicentre.validation.scoring.gaps import count_left_out
 from multicentre.validation.scoring.judging import SiteScores, judge, request_site_scores
 from multicentre.validation.scoring.scores import find_evaluator
 
 Floats = NDArray[np.float64]
-# Scores of each site's records; greater is better, except for the last two, which should be near 1 and 0.
-SITE_SCORES = ("roc_auc", "average_precision", "neg_brier_score", "prevalence", "observed_over_expected")
+# Scores of each site's records, and those with a standard error.
+WITH_ERROR = ("roc_auc", "neg_brier_score", "observed_over_expected", SHIFT, SLOPE)
+SITE_SCORES = ("average_precision", "prevalence", *(name + end for name in WITH_ERROR for end in ("", ERROR)))
+# Ratios of sums, and the error of one, from which the sums follow.
+_OF_SUMS = ("prevalence", "observed_over_expected", f"observed_over_expected{ERROR}")
 # Thresholds are edges of bins, next to about 1000 others.
 MOST_THRESHOLDS = 1000
 
@@ -173,7 +176,7 @@ def protect_last_site(
     """
     withheld = tuple(
         name
-        for name in ("prevalence", "observed_over_expected")
+        for name in _OF_SUMS
         if sum(not np.isfinite(values[name]) for values in scores.values() if name in values) == 1
     )
     visible = {

@@ -144,10 +144,28 @@ class ClassifierEvaluation:
         return pd.DataFrame(list(rows.values()), index=index, columns=list(COLUMNS))
 
     def by_site(self) -> pd.DataFrame:
-        """Return the scores of each site; NaN where they rest on too few records."""
+        """Return the scores of each site, and the limits of their intervals; NaN where they rest on too few records."""
         import pandas as pd
 
-        return pd.DataFrame.from_dict(dict(self.sites), orient="index").rename_axis("site")
+        rows = {site: self._with_limits(scores) for site, scores in self.sites.items()}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("site")
+
+    def _with_limits(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """Return scores, and limits in place of standard errors."""
+        half, row = curves.half_width(self.confidence_level), {}
+        for name in scores:
+            if name.endswith(ERROR):
+                continue
+            row[name] = value = scores[name]
+            if (error := scores.get(f"{name}{ERROR}")) is None:
+                continue
+            limits = [value - half * error, value + half * error]
+            if name == "roc_auc":
+                limits = list(curves.logit_interval(value, error, self.confidence_level))
+            elif name == "observed_over_expected":
+                limits = [value * float(np.exp(side * half * error / value)) for side in (-1, 1)]
+            row[f"{name}_lower"], row[f"{name}_upper"] = limits
+        return row
 
     def confusion_matrix(self, threshold: float | None = None) -> pd.DataFrame:
         """Return records by true class (rows) and predicted class (columns).
@@ -197,11 +215,28 @@ class ClassifierEvaluation:
             }
         return pd.DataFrame(columns, index=pd.Index(self.thresholds, name="threshold"))
 
-    def roc_curve(self) -> pd.DataFrame:
-        """Return false and true positive rates, from the highest threshold to the lowest; the edges of bins."""
+    def roc_curve(self, subgroup: str | None = None) -> pd.DataFrame:
+        """Return false and true positive rates, from the highest threshold to the lowest; the edges of bins.
+
+        Parameters
+        ----------
+        subgroup : str, optional
+            One of the subgroups that are shown; all records by default.
+
+        Raises
+        ------
+        ConfigurationError
+            The subgroup is not among those that are shown.
+        """
         import pandas as pd
 
-        above = curves.counts_above(self.collected.counts[0])[:, ::-1]
+        if subgroup is not None and subgroup not in self.subgroup_names:
+            raise ConfigurationError(
+                f"subgroup must be one of {', '.join(self.subgroup_names) or 'none'}; got {subgroup!r}",
+                where="subgroup",
+            )
+        group = 0 if subgroup is None else self.subgroup_names.index(subgroup) + 1
+        above = curves.counts_above(self.collected.counts[group])[:, ::-1]
         rates = above / above[:, -1:]
         return pd.DataFrame({"false_positive_rate": rates[0], "true_positive_rate": rates[1]})
 
@@ -239,6 +274,7 @@ class ClassifierEvaluation:
         if self.subgroup_names:
             figures.append(self._figure("subgroups"))
         if self.sites:
+            figures.append(self._site_figure())
             figures.append(_table("Scores by site", "Each site's records alone.", self.by_site()))
         return figures
 
@@ -366,7 +402,11 @@ class ClassifierEvaluation:
         band = _band("model", curve["false_positive_rate"], curve["true_positive_rate"])
         chance = _band("chance", (0.0, 1.0), (0.0, 1.0))
         labels = "1 - specificity", "sensitivity"
-        return Curves("ROC curve", caption, "fit", *labels, [band, chance], False, [], {})
+        by_group = {name: self.roc_curve(name) for name in self.subgroup_names}
+        bands = [
+            _band(name, each["false_positive_rate"], each["true_positive_rate"]) for name, each in by_group.items()
+        ]
+        return Curves("ROC curve", caption, "fit", *labels, [band, *bands, chance], False, [], {})
 
     def _precision_figure(self) -> Figure:
         curve = self.precision_recall_curve()
@@ -399,6 +439,19 @@ class ClassifierEvaluation:
         caption = "Net benefit of treating the records above each threshold, next to treating all or none."
         labels = "threshold probability", "net benefit"
         return Lines("Net benefit", caption, "fit", *labels, self.thresholds[in_view].tolist(), series, {})
+
+    def _site_figure(self) -> Figure:
+        frame = self.by_site()
+        names = ("roc_auc", "roc_auc_lower", "roc_auc_upper")
+        rows = [*(frame.loc[site, list(names)].tolist() for site in frame.index)]
+        value, _, lower, upper = self._scores(0)["roc_auc"]
+        estimates, lows, highs = (
+            [_plain(each) for each in column] for column in zip(*rows, (value, lower, upper), strict=True)
+        )
+        caption = f"Area under the ROC curve of each site's records with {100 * self.confidence_level:g} % intervals."
+        sites = [*map(str, frame.index), "all"]
+        title, label = "Discrimination by site", "area under the ROC curve"
+        return Forest(title, caption, "fit", label, sites, estimates, lows, highs, 1, 0.5)
 
     def _subgroup_figure(self) -> Figure:
         rows = [(name, self._scores(place)["roc_auc"]) for place, name in enumerate(self.subgroup_names, start=1)]

@@ -15,7 +15,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.model_in_force import Phrases
-from multicentre.estimator.parameters import Where
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
 from multicentre.validation.external.model_files import describe_model, digest_of, unpack_model
 from multicentre.validation.external.recalibration import recalibrate
@@ -37,16 +36,8 @@ from multicentre.validation.scoring.judging import (
 )
 from multicentre.validation.scoring.tables import BoostedTrees, ScoredLinearModel, table_model
 
-if TYPE_CHECKING:
-    pass
-
 Floats = NDArray[np.float64]
 TableModel = ScoredLinearModel | BoostedTrees
-# Scores of each site's records.
-_SITE_CLASS_SCORES = ("roc_auc", "average_precision", "neg_brier_score", "prevalence", "observed_over_expected")
-_SITE_NUMBER_SCORES = ("r2", "neg_root_mean_squared_error", "neg_mean_absolute_error")
-_ARRAYS = ("edges", "counts", "predicted", "squares", "fourths", "lines", "line_errors")
-_SEQUENCE = Where("a sequence of numbers", lambda value: not isinstance(value, str) and hasattr(value, "__len__"))
 
 
 class ModelValidation(FederatedEstimator):

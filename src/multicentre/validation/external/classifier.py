@@ -18,7 +18,7 @@ from multicentre.estimator.figures import Figure
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Real, Where
 from multicentre.estimator.presentation import interval_text
 from multicentre.estimator.saved import Arrays
-from multicentre.validation.classification.evaluation import checked_thresholds, protect_last_site
+from multicentre.validation.classification.evaluation import SITE_SCORES, checked_thresholds, protect_last_site
 from multicentre.validation.classification.results import ClassifierEvaluation
 from multicentre.validation.classification.rounds import Collected, collect
 from multicentre.validation.external.base import ModelValidation, as_texts
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 TableModel = ScoredLinearModel | BoostedTrees
-# Scores of each site's records.
-_SITE_CLASS_SCORES = ("roc_auc", "average_precision", "neg_brier_score", "prevalence", "observed_over_expected")
-_SITE_NUMBER_SCORES = ("r2", "neg_root_mean_squared_error", "neg_mean_absolute_error")
 _ARRAYS = ("edges", "counts", "predicted", "squares", "fourths", "lines", "line_errors")
 _SEQUENCE = Where("a sequence of numbers", lambda value: not isinstance(value, str) and hasattr(value, "__len__"))
 
@@ -181,7 +178,7 @@ class ClassifierValidation(ModelValidation):
             ]
         )
         area_under_curve(collected.counts[0])  # raises if all records are of one class
-        scores = request_site_scores(session, GivenClassPart, _SITE_CLASS_SCORES) if self.by_site else SiteScores()
+        scores = request_site_scores(session, GivenClassPart, SITE_SCORES) if self.by_site else SiteScores()
         by_site, withheld = protect_last_site(scores.scores)
         self.n_incomplete_ = round(gaps.get("n_incomplete", 0.0))
         self.site_refusals_ = dict(scores.refused)

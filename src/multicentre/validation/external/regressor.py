@@ -14,7 +14,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Figure, Table
-from multicentre.estimator.parameters import Flag, ParameterRanges, Where
+from multicentre.estimator.parameters import Flag, ParameterRanges
 from multicentre.estimator.presentation import number_text
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
 from multicentre.validation.external.base import ModelValidation, as_texts
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 TableModel = ScoredLinearModel | BoostedTrees
 # Scores of each site's records.
-_SITE_CLASS_SCORES = ("roc_auc", "average_precision", "neg_brier_score", "prevalence", "observed_over_expected")
 _SITE_NUMBER_SCORES = ("r2", "neg_root_mean_squared_error", "neg_mean_absolute_error")
-_ARRAYS = ("edges", "counts", "predicted", "squares", "fourths", "lines", "line_errors")
-_SEQUENCE = Where("a sequence of numbers", lambda value: not isinstance(value, str) and hasattr(value, "__len__"))
 
 
 class RegressorValidation(ModelValidation):

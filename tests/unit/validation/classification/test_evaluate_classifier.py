@@ -150,6 +150,36 @@ def test_sites_have_scores_of_their_own_records(evaluation, model, data, chances
     assert site["observed_over_expected"] == pytest.approx(data.y[rows].sum() / chances[rows].sum(), abs=1e-6)
 
 
+def test_sites_have_intervals_of_the_scores_of_their_own_records(evaluation, model, data, chances):
+    rows = np.arange(SITES.index("oslo"), len(data), 3)
+    site, odds, died = evaluation.by_site().loc["oslo"], np.log(chances[rows] / (1 - chances[rows])), data.y[rows] == 1
+    slope = LogisticRegression(C=np.inf, tol=1e-10).fit(odds[:, None], died).coef_[0, 0]
+    assert site["calibration_slope"] == pytest.approx(slope, abs=1e-4)
+    wins = (odds[died][:, None] > odds[~died]) + 0.5 * (odds[died][:, None] == odds[~died])
+    parts = [wins.mean(axis=axis) for axis in (1, 0)]
+    error = np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))  # DeLong's
+    middle = np.log(wins.mean() / (1 - wins.mean()))
+    half = 1.959964 * error / (wins.mean() * (1 - wins.mean()))
+    limits = 1 / (1 + np.exp([-(middle - half), -(middle + half)]))
+    assert site[["roc_auc_lower", "roc_auc_upper"]].to_numpy(float) == pytest.approx(limits, abs=1e-6)
+    for name in ("neg_brier_score", "observed_over_expected", "calibration_intercept", "calibration_slope"):
+        assert site[f"{name}_lower"] < site[name] < site[f"{name}_upper"]
+    forest = next(figure for figure in evaluation.figures() if figure.title == "Discrimination by site")
+    assert forest.rows == [*SITES, "all"]
+
+
+def test_each_subgroup_has_its_roc_curve(evaluation, data, chances):
+    for name in evaluation.subgroup_names:
+        level = data.X[:, data.columns.index(f"stage={name}")] == 1 if f"stage={name}" in data.columns else None
+        curve = evaluation.roc_curve(name).to_numpy()
+        area = np.trapezoid(curve[:, 1], curve[:, 0])
+        assert area == pytest.approx(evaluation.subgroups().loc[(name, "roc_auc"), "value"], abs=1e-9)
+        if level is not None:
+            assert area == pytest.approx(roc_auc_score(data.y[level], chances[level]), abs=0.01)
+    with pytest.raises(ConfigurationError, match="subgroup must be one of"):
+        evaluation.roc_curve("none of them")
+
+
 @pytest.mark.parametrize("kind", ["roc", "precision_recall", "calibration", "net_benefit", "subgroups"])
 def test_every_curve_is_drawn(evaluation, kind):
     axes = evaluation.plot(kind)
