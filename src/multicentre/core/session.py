@@ -274,8 +274,16 @@ class Session:
             )
         return self.collect(step, message, to=to, skip_refusals=skip_refusals)
 
-    def sum(self, step: Step[P, A, R], message: A) -> R:
+    def sum(self, step: Step[P, A, R], message: A, *, coarsen: Callable[[R, int], R] | None = None) -> R:
         """Return the sum over the sites' answers to a step, and nothing else about them.
+
+        Parameters
+        ----------
+        step : Step
+        message : Message
+        coarsen : callable, optional
+            Returns a coarser total for a total and the minimum of its cells, so that a table with small cells need not
+            be refused. The total is already in this process: no site is asked again.
 
         Raises
         ------
@@ -299,6 +307,7 @@ class Session:
             lost.refusal = lost.refusal or self.refusal
             raise
         if self.checks_totals(step):
+            total = total if coarsen is None else coarsen(total, self.least_in_total)
             check_cells(total, self.least_in_total)
         self.attempt.note_sum(sites)
         return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -77,9 +77,9 @@ class Watch:
 class RecordingSession(Session):
     """Session that records the exchanges of its coordinator with one site."""
 
-    def sum(self, step: Step[P, A, R], message: A) -> R:
+    def sum(self, step: Step[P, A, R], message: A, *, coarsen: Callable[[R, int], R] | None = None) -> R:
         """Return the sum over the sites' answers, and record it if sums are masked."""
-        total = super().sum(step, message)
+        total = super().sum(step, message, coarsen=coarsen)
         if self.protection == "masked":
             self._record(Exchange(self.name, step, dict.fromkeys(self.sites, message), total, is_sum=True))
         return total

@@ -22,6 +22,7 @@ from multicentre.data.records import fewest_different
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, MessageError, SchemaMismatch
 from multicentre.survival.agreement import messages
+from multicentre.survival.agreement.coarsening import join_bins
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, time_edges, to_column_bins
 from multicentre.survival.times import to_bins
@@ -82,9 +83,12 @@ class SurvivalPart(TabularPart):
     def count_times(self, request: messages.OfCause) -> messages.TimeCounts:
         """Count and sum as in sum_sizes, and count patients by public bin of their times, for a shared grid."""
         sizes = self._sizes(request)
-        bins = to_bins(self.data.time, time_edges())
-        of_cause = bins[self.data.event == request.cause]
-        events, leaving = (np.bincount(each, minlength=N_TIME_BINS + 1).astype(np.float64) for each in (of_cause, bins))
+        bins, event = to_bins(self.data.time, time_edges()), self.data.event
+        kinds = (event == request.cause, (event != request.cause) & (event > 0), event == 0)
+        counts = np.array([np.bincount(bins[kind], minlength=N_TIME_BINS + 1) for kind in kinds], dtype=np.float64)
+        if self.is_alone:
+            counts = join_bins(counts, self.least_behind)
+        events, leaving = counts[0], counts.sum(axis=0)
         behind = self.behind(np.concatenate([events, leaving]))
         return messages.TimeCounts(**sizes, events=events, leaving=leaving, patients=behind)
 
@@ -181,6 +185,11 @@ class SurvivalPart(TabularPart):
         if self._patients is None:
             self._patients = Patients(self.data, self.agreed)
         return self._patients
+
+    @property
+    def is_alone(self) -> bool:
+        """True for the unmasked answer of the only site, which joins times until its counts meet its minimum."""
+        return not self.masked and self.n_peers == 1
 
     def ask_only_once(self, name: str, request: Message) -> None:
         """Refuse a second request of this name that differs from the first: the difference could single out a patient.

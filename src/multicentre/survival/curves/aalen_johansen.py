@@ -403,7 +403,7 @@ class AalenJohansen(TableEstimator):
             "Cumulative incidence (Aalen-Johansen)",
             f"Share of the patients with an event of each cause, over all sites, "
             f"with {100 * self.confidence_level:g} % intervals; drawn while at least {LEAST_SHOWN} patients "
-            "are at risk. The numbers at risk are given below.",
+            f"are at risk. The numbers at risk are given below. {self.coarsening_line_}".rstrip(),
             "model",
             time_label(self.agreed_.unit),
             "cumulative incidence",

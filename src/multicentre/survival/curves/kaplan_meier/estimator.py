@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def show_curves(curves: Curves, unit: str, group: str | None, *, least: int = LEAST_PUBLISHED) -> list[Figure]:
+def show_curves(
+    curves: Curves, unit: str, group: str | None, *, least: int = LEAST_PUBLISHED, remark: str = ""
+) -> list[Figure]:
     """Return the figure of the curves, and the table of medians, means and follow-up.
 
     Parameters
@@ -61,6 +63,8 @@ def show_curves(curves: Curves, unit: str, group: str | None, *, least: int = LE
         Column that defines the groups.
     least : int, default 5
         Smallest count that is stated.
+    remark : str, optional
+        Last sentences of the captions.
     """
     lower, upper = curves.limits
     table = curves.table
@@ -74,7 +78,7 @@ def show_curves(curves: Curves, unit: str, group: str | None, *, least: int = LE
         "Survival (Kaplan-Meier)",
         f"Share of the patients without the event, over all sites, with {100 * curves.confidence_level:g} % intervals; "
         f"drawn while at least {LEAST_SHOWN} patients are at risk, up to {number_text(curves.horizon)} {unit}".rstrip()
-        + f". Numbers at risk are given below.{between}",
+        + f". Numbers at risk are given below.{between} {remark}".rstrip(),
         "model",
         time_label(unit),
         "survival",
@@ -84,10 +88,10 @@ def show_curves(curves: Curves, unit: str, group: str | None, *, least: int = LE
         numbers_below(table, positions, group, least=least),
         curves.horizon,
     )
-    return [figure, _summary(curves, unit, group, least)]
+    return [figure, _summary(curves, unit, group, least, remark)]
 
 
-def _summary(curves: Curves, unit: str, group: str | None, least: int) -> FigureTable:
+def _summary(curves: Curves, unit: str, group: str | None, least: int, remark: str) -> FigureTable:
     means = curves.restricted_mean()
     events = curves.table.died.sum(axis=1).tolist()
     rows: list[list[str | float | None]] = [
@@ -105,7 +109,7 @@ def _summary(curves: Curves, unit: str, group: str | None, least: int) -> Figure
         "Survival by group",
         f"Over all sites, in {unit or 'the unit of the data'}, with {100 * curves.confidence_level:g} % intervals. "
         f"The restricted mean is the mean time survived up to {number_text(curves.horizon)}; "
-        "follow-up is by the reverse Kaplan-Meier estimate.",
+        f"follow-up is by the reverse Kaplan-Meier estimate. {remark}".rstrip(),
         "model",
         ["group", "patients", "events", "median", "restricted mean", "median follow-up"],
         rows,
@@ -437,7 +441,8 @@ class KaplanMeier(TableEstimator):
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the figure of the curves with numbers at risk below it, and the tables of medians and means."""
         check_is_fitted(self, "table_")
-        return show_curves(self.curves_, self.agreed_.unit, self.group, least=self.least_published)
+        unit, least, remark = self.agreed_.unit, self.least_published, self.coarsening_line_
+        return show_curves(self.curves_, unit, self.group, least=least, remark=remark)
 
     def _causes(self) -> tuple[int, ...]:
         return (self.cause,)
@@ -454,7 +459,7 @@ class KaplanMeier(TableEstimator):
     def _own_table(self, answer: Table | None) -> RiskTable:
         """Return the table of one site; NaN if the site refused."""
         if answer is not None:
-            return as_risks(answer, self.agreed_, self.groups_, self.times)
+            return as_risks(answer, self._grid_at_sites, self.groups_, self.times)
         pooled = self.table_
         return replace(pooled, events=np.full_like(pooled.events, np.nan), leaving=np.full_like(pooled.leaving, np.nan))
 

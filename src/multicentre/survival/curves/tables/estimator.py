@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -17,6 +18,7 @@ from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Band
 from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, ParameterRanges, Real, Where
+from multicentre.estimator.presentation import number_text
 from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
 from multicentre.survival.agreement.horizon import HasHorizon, horizon_in_force
 from multicentre.survival.agreement.messages import Agreed, Columns
@@ -64,6 +66,10 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
         Patients by group.
     n_left_out_ : int
         Patients without a group.
+    n_times_agreed_ : int
+        Times of the grid before some were joined because their counts were of few patients.
+    coarsening_line_ : str
+        Sentences on these; empty if none were joined.
     missing_values_ : MissingValues
         Counts of missing values over all sites, and their handling.
     """
@@ -88,6 +94,7 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     saved_attributes: ClassVar[SavedAttributes] = {
         "agreed_": saved_message(Agreed),
         "n_left_out_": Saved(published),
+        "n_times_agreed_": Saved(optional=True),
         **HasHorizon.saved_horizon,
     }
     applicable: ClassVar[Applicable] = {
@@ -103,6 +110,8 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     agreed_: Agreed
     table_: RiskTable
     n_left_out_: int
+    n_times_agreed_: int
+    _grid_at_sites: NDArray[np.float64]
     _grouping: Grouping
 
     def planned_steps(self) -> frozenset[str]:
@@ -124,7 +133,29 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     def horizon_(self) -> float:
         """Last time of the fit."""
         last = float(self.agreed_.times[-1])
-        return last if self.horizon is None else max(last, float(self.horizon))
+        return last if self.horizon is None or self._ends_early else max(last, float(self.horizon))
+
+    @property
+    def coarsening_line_(self) -> str:
+        """One or two sentences on times that were joined because their counts were of few patients; empty if none."""
+        n_times = len(self.agreed_.times) if "n_times_agreed_" in vars(self) else 0
+        if n_times == vars(self).get("n_times_agreed_", 0):
+            return ""
+        line = (
+            f"The grid has {n_times} of {self.n_times_agreed_} times: those without events and ends of follow-up, or "
+            "with counts below the sites' minimum, are joined with the next."
+        )
+        end = f"{number_text(self.horizon_)} {self.agreed_.unit}".rstrip()
+        return f"{line} Results end at {end}: too few patients were followed longer." if self._ends_early else line
+
+    @property
+    def _ends_early(self) -> bool:
+        is_coarser = vars(self).get("n_times_agreed_", 0) > len(self.agreed_.times)
+        return is_coarser and float(self.agreed_.times[-1]) < self.agreed_.ends
+
+    def describe_model(self) -> str:
+        """Return the model in force in one sentence, and further ones on the horizon and on times that were joined."""
+        return f"{super().describe_model()} {self.coarsening_line_ if 'agreed_' in vars(self) else ''}".rstrip()
 
     @property
     def n_patients_(self) -> dict[str, int]:
@@ -149,6 +180,8 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
         labels = self._grouping.labels
         table_and_rest = sum_table(session, self.site_part, self.agreed_, labels, self._ask(), self.times)
         self.table_, n_elsewhere = table_and_rest
+        self._grid_at_sites, self.n_times_agreed_ = self.agreed_.times, len(self.agreed_.times)
+        self.agreed_ = replace(self.agreed_, times=self.table_.grid)
         self.n_left_out_ = n_elsewhere + (self.missing_values_.n_incomplete or 0)
         self.history_ = []
         self._show(self.table_)

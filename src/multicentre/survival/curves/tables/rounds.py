@@ -10,12 +10,15 @@ The protocol consists of:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multicentre.core.session import Session
 from multicentre.errors import ConfigurationError, DataError
+from multicentre.survival.agreement.coarsening import join_times, occupied_places, on_full_grid, places_to_keep
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, StatedTimes
 from multicentre.survival.agreement.site import MOST_TIMES
@@ -23,6 +26,7 @@ from multicentre.survival.curves.tables.risk import RiskTable
 from multicentre.survival.curves.tables.site import ByGroup, ExactTable, Table, TablePart
 from multicentre.survival.times import check_grid
 
+Floats = NDArray[np.float64]
 Times = Sequence[float] | Literal["exact"] | None
 
 
@@ -89,6 +93,8 @@ def sum_table(
 ) -> tuple[RiskTable, int]:
     """Return the table of all sites' patients, and the number of patients without a group.
 
+    If counts are too small for the sites' policies, the grid of the table has fewer times than the agreed one.
+
     Raises
     ------
     DataError
@@ -97,8 +103,12 @@ def sum_table(
     if asks_exactly(times):
         table: Table = session.once("table", ExactTable, lambda: session.sum(part.sum_exact_table, request))
     else:
-        table = session.once("table", Table, lambda: session.sum(part.sum_table, request))
-    risks = as_risks(table, agreed, labels, times)
+        table = session.once("table", Table, lambda: session.sum(part.sum_table, request, coarsen=_coarsened))
+    risks = as_risks(table, agreed.times, labels, times)
+    if table.n_joined:
+        places = occupied_places(risks.events, risks.leaving)
+        events, leaving = join_times(risks.events, risks.leaving, places)
+        risks = replace(risks, grid=risks.grid[places], events=events, leaving=leaving)
     empty = [label for label, patients in zip(labels, risks.n_patients, strict=True) if patients < 1]
     if empty:
         raise DataError(
@@ -109,10 +119,18 @@ def sum_table(
     return risks, round(table.n_patients - float(risks.n_patients.sum()))
 
 
-def as_risks(table: Table, agreed: Agreed, labels: tuple[str, ...], times: Times) -> RiskTable:
+def _coarsened(table: Table, least: int) -> Table:
+    """Return a total with neighbouring times joined until its counts meet the minimum, where that is possible."""
+    places = places_to_keep(table.events, table.leaving, least)
+    if places is None:
+        return table
+    events, leaving = on_full_grid(table.events, table.leaving, places)
+    return replace(table, events=events, leaving=leaving, n_joined=float(events.shape[-1] - len(places)))
+
+
+def as_risks(table: Table, grid: Floats, labels: tuple[str, ...], times: Times) -> RiskTable:
     """Convert counts to a table of risks."""
-    exact = isinstance(times, str)
-    return RiskTable(labels, agreed.times, table.events, table.leaving, exact)
+    return RiskTable(labels, grid, table.events, table.leaving, isinstance(times, str))
 
 
 def plain(values: Any) -> Any:

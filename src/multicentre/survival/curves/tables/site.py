@@ -24,8 +24,9 @@ from multicentre.core.steps import Release, step
 from multicentre.core.wire import encode
 from multicentre.data.missing.values import Missing
 from multicentre.errors import ConfigurationError
+from multicentre.survival.agreement.coarsening import on_full_grid, places_to_keep
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.site import MOST_TIMES, SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
 from multicentre.survival.curves.tables.groups import find_members
 from multicentre.survival.curves.tables.risk import count_table
@@ -63,6 +64,7 @@ class Table(Release):
         bound=PATIENTS,
         counts=True,
     )
+    n_joined: float = number("times that the only site joined with the next", unit="times", bound=MOST_TIMES, default=0)
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class TablePart(SurvivalPart):
     def sum_table(self, request: ByGroup) -> Table:
         """Count patients by group, outcome and time, on a grid of at most 256 times."""
         check_grid_is_coarse(self.agreed.times)
-        return self.count(Table, request)
+        return self.count(Table, request, joined=self.is_alone)
 
     @step(releases=ExactTable, when="once", summed=True)
     def sum_exact_table(self, request: ByGroup) -> ExactTable:
@@ -120,8 +122,12 @@ class TablePart(SurvivalPart):
         """Return the initial state: the agreement, without a grouping."""
         return TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, grouping_digest="")
 
-    def count(self, kind: type[T], request: ByGroup, *, rounded: bool = False) -> T:
-        """Return the site's counts; with `rounded`, recorded and agreed times are rounded up to public ones."""
+    def count(self, kind: type[T], request: ByGroup, *, rounded: bool = False, joined: bool = False) -> T:
+        """Return the site's counts.
+
+        With `rounded`, recorded and agreed times are rounded up to public ones. With `joined`, times are joined with
+        the next until every count meets the site's minimum.
+        """
         self.settle_on(request)
         check_grid(self.agreed.times)
         time, grid = self.data.time, self.agreed.times
@@ -139,10 +145,14 @@ class TablePart(SurvivalPart):
             )
         group = find_members(self.data.X, self.data.columns, request.columns, request.levels, self.data.levels)
         events, leaving = count_table(time, self.outcomes, group, grid, request.causes, max(1, len(request.columns)))
+        n_joined = 0
+        if joined and (places := places_to_keep(events, leaving, self.least_behind)) is not None:
+            n_joined = len(grid) - len(places)
+            events, leaving = on_full_grid(events, leaving, places)
         # Patients without a group are a cell too: the total minus the other cells.
         behind = self.behind_cells(events, leaving, np.count_nonzero(group < 0))
-        n_patients, *counts = float(len(self.data)), events.astype(np.float64), leaving.astype(np.float64)
-        return kind(n_patients, *counts, patients=behind)
+        counts = events.astype(np.float64), leaving.astype(np.float64)
+        return kind(float(len(self.data)), *counts, n_joined=float(n_joined), patients=behind)
 
     def behind_cells(self, *cells: ArrayLike) -> int:
         """Return the number of patients behind counts: all under a mask, else those of the smallest non-empty cell."""
