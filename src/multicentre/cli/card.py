@@ -31,7 +31,7 @@ def card(
     brief, study_card = card_of_file(Path(subject))
     if as_json:
         return show_json({**study_card.to_dict(), "brief": brief.to_dict()})
-    show(f"{brief}\n\n{study_card.text(fields=fields)}")
+    show(f"{brief.text(fields=fields)}\n\n{study_card.text(fields=fields)}")
     if not fields:
         notify(f"Print every field: multicentre card {subject} --fields")
     return None

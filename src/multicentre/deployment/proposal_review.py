@@ -78,7 +78,7 @@ class Review:
     def text(self, *, fields: bool) -> str:
         """Return the review as text, with or without every field of a study's card."""
         proposal = self.proposal
-        lines = [] if self.brief is None else [str(self.brief), ""]
+        lines = [] if self.brief is None else [self.brief.text(fields=fields), ""]
         if self.card is not None:
             lines += [self.card.text(fields=fields), ""]
         lines += [f"{proposal.kind} {proposal.name}".rstrip(), f"  fingerprint {proposal.fingerprint}"]
@@ -120,9 +120,9 @@ def review(site: Site, proposal: Proposal, approvals: Approvals, chosen: Mapping
 
 
 def _asking(approvals: Approvals, chosen: Mapping[str, str]) -> str:
-    """Return the names of the analysts who may ask for a run; of the coordinator if no analyst is approved."""
+    """Return names and fingerprints of the analysts who may ask for a run; without one, the coordinator asks."""
     names = chosen or approvals.analysts
-    return ", ".join(names.values()) if names else "the coordinator"
+    return ", ".join(f"{name} ({fingerprint})" for fingerprint, name in names.items()) or "the coordinator"
 
 
 def _last_approved(approvals: Approvals, study: Study) -> Study | None:

@@ -35,6 +35,7 @@ from multicentre.privacy.ledger import Ledger, TornLedger, verify_ledger
 from multicentre.privacy.patient_counts import ONE_RECORD, PatientCounts, people_of
 from multicentre.privacy.policy import Policy
 from multicentre.studies.brief import Brief, brief_of
+from multicentre.studies.cross_validation import needs_pseudonym_key
 from multicentre.studies.disclosure_cards import card_maker, study_card
 from multicentre.studies.policy_conflicts import study_objections
 from multicentre.studies.study import Study, make_estimators
@@ -43,7 +44,6 @@ Level = Literal["ok", "note", "fault"]
 MOST_SKEW_S = 5.0  # limit of a SuperLink for signatures
 _FEW_DAYS = 30  # time to request and install a new certificate
 _OTHERS_WRITE = 0o022  # write permission of group and others
-_HASHES_PEOPLE = ("alignment", "hashed-folds", "site-folds")
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def _study(site: Site, approvals: Approvals, name: str, examination: Examination
         raise RefusedByPolicy(
             f"this site's policy refuses the study: {'; '.join(refused)}", where=name, hint="Change one of the two."
         )
-    key = _pseudonym_key(study, permissions)
+    key = _pseudonym_key(study)
     if study.masked and approvals.roster() is None:
         raise ConfigurationError(
             "a roster must be pinned for a study with masked sums; got none", where=name, hint="Approve one."
@@ -352,12 +352,12 @@ def _entries(site: Site, study: str) -> str:
         return "a ledger whose last entry was cut off, which is set aside when a run is opened"
 
 
-def _pseudonym_key(study: Study, permissions: StudyPermissions) -> str:
+def _pseudonym_key(study: Study) -> str:
     """Return the fingerprint of the study's pseudonym key; empty if it needs none."""
     path = study.privacy.pseudonym_key
     if path is not None:
         return PseudonymKey.read(path).fingerprint(study.name)
-    if any(part.method in _HASHES_PEOPLE for part in permissions.steps):
+    if needs_pseudonym_key(study):
         raise ConfigurationError(
             "the study identifies patients by pseudonyms and needs a pseudonym key; got none",
             where=study.name,

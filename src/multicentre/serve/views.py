@@ -16,7 +16,7 @@ from multicentre.privacy.ledger import Entry, read_ledger
 from multicentre.privacy.ledger_text import COLUMNS, REQUESTER, describe_entry
 from multicentre.privacy.policy import Policy
 from multicentre.serve.rendering import Cell, Link, Table
-from multicentre.studies.brief import ANALYSIS_COLUMNS, VARIABLE_COLUMNS, Brief
+from multicentre.studies.brief import VARIABLE_COLUMNS, Brief
 
 # Entries of one page: more are hard to read and slow to load.
 PER_PAGE = 100
@@ -45,16 +45,18 @@ def card_table(card: DisclosureCard) -> Table:
     return Table(caption, [*columns.values(), "leaves"], rows, "No field leaves.")
 
 
-def brief_tables(brief: Brief) -> tuple[Table, Table]:
-    """Return the tables of the variables and of the analyses of a study; columns without entries are left out."""
+def brief_tables(brief: Brief) -> tuple[Table, Table, Table]:
+    """Return the tables of variables, analyses and parameters of a study; columns without entries are left out."""
     rows = brief.variable_rows
     used = [place for place in range(len(VARIABLE_COLUMNS)) if any(row[place] != "-" for row in rows)]
     variables: list[list[Cell]] = [[row[place] for place in used] for row in rows]
     analyses: list[list[Cell]] = [list(row) for row in brief.analysis_rows]
+    parameters: list[list[Cell]] = [list(row) for row in brief.parameter_rows]
     heads = [VARIABLE_COLUMNS[place] for place in used]
     return (
         Table(f"Variables that it uses ({len(rows)})", heads, variables, "It names no variable."),
-        Table(f"Analyses ({len(analyses)})", list(ANALYSIS_COLUMNS), analyses, "It has no analysis."),
+        Table(f"Analyses ({len(analyses)})", ["analysis", "asks"], analyses, "It has no analysis."),
+        Table("Parameters of the analyses", ["analysis", "parameters"], parameters),
     )
 
 

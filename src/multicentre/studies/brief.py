@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from multicentre.estimator.labels import Labels
 from multicentre.privacy.card import DisclosureCard
+from multicentre.studies.cross_validation import needs_pseudonym_key
 from multicentre.studies.saved_models import ModelDigest, list_models
 from multicentre.studies.study import Study, make_estimators
 from multicentre.studies.tables import OutcomeTable, SurvivalTable
@@ -29,9 +30,11 @@ _KINDS = {
     "number": "numbers of this site alone",
 }
 _WIDTH = 100  # of a terminal in which tables of five columns are readable
+_NEEDS_KEY = "a pseudonym key that the sites share, named in site.toml: multicentre docs pseudonyms"
+_SHOWN = 12  # digits of a SHA-256 that tell models apart; the parameters hold all
 # Terms that a list of differences states one by one; more are a different study.
 _MAX_TERMS = 15
-_NOT_STATED = "not stated in the study file (description)"
+NO_QUESTION = "not stated in the study file (description)"
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,26 @@ class Variable:
 
 @dataclass(frozen=True)
 class AnalysisBrief:
-    """One analysis: its question, what it computes, what leaves, and how the sums are protected."""
+    """One analysis.
+
+    Attributes
+    ----------
+    name, question : str
+    method : str
+        Name of the method.
+    terms : str
+        Selection of records, subgroups, estimates of single sites and given models.
+    parameters : str
+        All parameters of the method, and the content of given models.
+    leaves, protection : str
+        What leaves, and how its sums are protected.
+    """
 
     name: str
     question: str
-    computes: str
+    method: str
+    terms: str
+    parameters: str
     leaves: str
     protection: str
 
@@ -85,6 +103,8 @@ class Brief:
     analyses : tuple of AnalysisBrief
     records : str
         Selection of the records of all analyses; empty for all records.
+    needs : str
+        What the site has to have before it can take part.
     new : tuple of str, optional
         Differences from the last study that this site approved; None without one.
     """
@@ -97,6 +117,7 @@ class Brief:
     asked_by: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     records: str = ""
+    needs: str = ""
     new: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,29 +126,25 @@ class Brief:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """Names and texts of the facts before the tables."""
+        """Names and texts of the facts between the question and the tables."""
         files = ", ".join(f"{path} ({key})" if key != "file" else path for key, path in self.files.items())
         facts = [
-            ("Study", self.study),
-            ("Question", self.question or _NOT_STATED),
             ("Asked by", self.asked_by),
-            ("Sites", ", ".join(self.sites)),
+            ("Sites", f"{', '.join(self.sites)} ({len(self.sites)})"),
             ("File of this site", files),
             ("Records", self.records),
+            ("Needs", self.needs),
         ]
         return [(name, text) for name, text in facts if text]
 
     @property
     def variable_rows(self) -> list[list[str]]:
-        """Rows of the table of variables: name, label, role, type, unit, levels, analyses."""
+        """Rows of the table of variables: name with label, role, values, analyses."""
         return [
             [
-                one.name,
-                one.label or "-",
+                f"{one.name}: {one.label}" if one.label else one.name,
                 one.role,
-                one.type or "-",
-                one.unit or "-",
-                ", ".join(one.levels) or "-",
+                ", ".join(one.levels or filter(None, (one.type, "" if one.label else one.unit))) or "-",
                 ", ".join(one.analyses) or "all",
             ]
             for one in self.variables
@@ -135,29 +152,51 @@ class Brief:
 
     @property
     def analysis_rows(self) -> list[list[str]]:
-        """Rows of the table of analyses: name, what is computed, what leaves, protection."""
-        return [
-            [one.name or "-", " ".join(filter(None, (one.question, one.computes))), one.leaves, one.protection]
-            for one in self.analyses
-        ]
+        """Rows of the table of analyses: name, question with method and terms."""
+        rows = []
+        for one in self.analyses:
+            repeats = one.method.casefold().startswith(one.question.rstrip(".").casefold())
+            question = "" if repeats else one.question
+            rows.append([one.name or "-", " ".join(filter(None, (question, f"{one.method}.", one.terms)))])
+        return rows
+
+    @property
+    def leaving(self) -> list[str]:
+        """Sentences on what leaves and how it is protected, one for all analyses with the same."""
+        names: dict[str, list[str]] = {}
+        for one in self.analyses:
+            names.setdefault(f"{one.leaves} {one.protection}".strip(), []).append(one.name)
+        if len(names) == 1:
+            return [f"Leaves in each analysis: {text}" for text in names]
+        return [f"Leaves in {', '.join(some)}: {text}" for text, some in names.items()]
+
+    @property
+    def parameter_rows(self) -> list[list[str]]:
+        """Rows of the table of parameters: name of the analysis, parameters."""
+        return [[one.name or "-", one.parameters] for one in self.analyses]
 
     def __str__(self) -> str:
-        parts = [f"{f'{name}:'.ljust(19)}{text}" for name, text in self.facts]
+        return self.text(fields=False)
+
+    def text(self, *, fields: bool) -> str:
+        """Return the brief as text, with or without all parameters of the analyses."""
+        facts = [("Study", self.study), ("Question", self.question or NO_QUESTION), *self.facts]
+        parts = [f"{f'{name}:'.ljust(19)}{text}" for name, text in facts]
         parts += ["", f"It uses {len(self.variables)} variables:"]
         parts += _lines(VARIABLE_COLUMNS, self.variable_rows)
         parts += ["", f"It makes {len(self.analyses)} {'analysis' if len(self.analyses) == 1 else 'analyses'}:"]
-        for name, computes, leaves, protection in self.analysis_rows:
-            text = f"{'' if name == '-' else f'{name}: '}{computes} Leaves: {leaves} {protection}"
-            parts.append(textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    "))
+        parts += [_filled(name, text) for name, text in self.analysis_rows]
+        parts += [_filled("-", text) for text in self.leaving]
         if self.new is not None:
             parts += ["", "New since the last study that you approved:"]
-            parts += [textwrap.fill(one, _WIDTH, initial_indent="  ", subsequent_indent="    ") for one in self.new]
+            parts += [_filled("-", one) for one in self.new]
             parts += [] if self.new else ["  nothing: the terms are the same"]
+        if fields:
+            parts += ["", "Parameters of the analyses:", *(_filled(*row) for row in self.parameter_rows)]
         return "\n".join(parts)
 
 
-VARIABLE_COLUMNS = ("variable", "label", "role", "type", "unit", "levels", "used by")
-ANALYSIS_COLUMNS = ("analysis", "computes", "leaves", "protection")
+VARIABLE_COLUMNS = ("variable", "role", "values", "used by")
 
 
 def brief_of(
@@ -196,6 +235,7 @@ def brief_of(
         asked_by,
         {key: str(path) for key, path in (files or {}).items()},
         _records(study),
+        _NEEDS_KEY if needs_pseudonym_key(study) else "",
     )
     if previous is None:
         return brief
@@ -208,15 +248,20 @@ def _analysis(
 ) -> AnalysisBrief:
     block = next((one for one in study.analyses if one.name == name), None)
     question = "" if block is None else block.question or block.title
-    models = [f"{_model_text(one.load())} (SHA-256 {one.sha256})" for one in list_models(part.parameters)]
-    parts = [f"Model: {one}." for one in models]
+    models = list_models(part.parameters)
+    parts = [f"A given model (SHA-256 {one.sha256[:_SHOWN]}...)." for one in models]
     if block is not None:
         parts += [f"Records where {block.where}."] if block.where else []
         parts += [f"Repeated by level of {', '.join(block.subgroups)}."] if block.subgroups else []
     if names := (study.about.by_site if block is None else block.by_site):
         parts.append(f"Estimates of THIS SITE ALONE leave for {', '.join(names)}.")
-    computes = " ".join([estimator.describe_model(), *parts])
-    return AnalysisBrief(name, _sentence(question), computes, _leaves(card), _protection(card))
+    model = estimator.describe_model()
+    method = model.partition(";")[0].rstrip(".")
+    parameters = [model, *(f"Model: {_model_text(one.load())} (SHA-256 {one.sha256})." for one in models)]
+    terms = " ".join(parts)
+    return AnalysisBrief(
+        name, _sentence(question), method, terms, " ".join(parameters), _leaves(card), _protection(card)
+    )
 
 
 def _leaves(card: DisclosureCard) -> str:
@@ -399,6 +444,11 @@ def _masked(study: Study) -> str:
     return "masked" if study.masked else "unmasked"
 
 
+def _filled(name: str, text: str) -> str:
+    text = text if name == "-" else f"{name}: {text}"
+    return textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    ")
+
+
 def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return an aligned table; columns without entries are left out, long cells are shortened."""
     used = [place for place in range(len(columns)) if any(row[place] != "-" for row in rows)]
@@ -408,5 +458,5 @@ def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"  {'  '.join(row)}".rstrip() for row in padded]
 
 
-def _short(text: str, longest: int = 44) -> str:
+def _short(text: str, longest: int = 60) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

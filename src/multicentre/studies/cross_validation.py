@@ -21,6 +21,9 @@ from multicentre.studies.study import Study, make_estimator
 
 SAFE = "No person is in both parts of a fold, if the key of the folds is the same at every site."
 
+# Folds of which the sites compute pseudonyms of their patients.
+_HASHES_PEOPLE = ("hashed-folds", "site-folds")
+
 if TYPE_CHECKING:
     from multicentre.studies.tables import ValidationTable
     from multicentre.validation.cross_validation import CVResult
@@ -108,6 +111,23 @@ def _notes(study: Study, settings: ValidationTable, splitter: FoldSplitter) -> l
     if settings.by_site:
         notes.append("each site releases its own scores unmasked, unless by_site = false.")
     return notes
+
+
+def needs_pseudonym_key(study: Study) -> bool:
+    """Return whether real sites need a key of pseudonyms for the study, and it names none.
+
+    Examples
+    --------
+    >>> from multicentre.studies.study_file import study_from_mapping
+    >>> content = {"study": {"name": "pilot", "method": "fed-cox"}, "sites": {"lyon": {}}, "validation": {"folds": 3}}
+    >>> needs_pseudonym_key(study_from_mapping(content | {"data": {"survival": {}, "identifiers": ["born"]}}))
+    True
+    """
+    if study.privacy.pseudonym_key is not None:
+        return False
+    validated = [part for part in study.split().values() if part.validation is not None]
+    methods = {make_splitter(part, part.validation).site_part.method for part in validated if part.validation}
+    return study.is_vertical or not methods.isdisjoint(_HASHES_PEOPLE)
 
 
 def make_splitter(study: Study, settings: ValidationTable) -> FoldSplitter:

@@ -20,6 +20,7 @@ from multicentre.privacy.policy import (
     loosest_of,
     needed_permission,
 )
+from multicentre.studies.cross_validation import needs_pseudonym_key
 from multicentre.studies.study import make_estimators
 
 if TYPE_CHECKING:
@@ -337,6 +338,11 @@ def refused_at_new_sites(study: Study) -> list[str]:
     data = study.data
     if not (data.id_column or data.identifiers or data.events):
         objections.append("min_difference: records need ids (id_column), so that cohorts can be compared")
+    if needs_pseudonym_key(study):
+        objections.append(
+            "pseudonym_key: folds of persons and aligned patients need a key that the sites share: one site makes it "
+            "(multicentre secret new), and each names it in its site.toml"
+        )
     loosest = loosest_of(study.policies.values())
     looser = [
         f"{name}: the simulation has {getattr(loosest, name)}, new sites have {getattr(NEW_SITE, name)}"

@@ -3,7 +3,9 @@
 import pytest
 
 from multicentre.studies.brief import brief_of
+from multicentre.studies.cross_validation import needs_pseudonym_key
 from multicentre.studies.disclosure_cards import card_maker, study_card
+from multicentre.studies.policy_conflicts import refused_at_new_sites
 from multicentre.studies.study_file import study_from_mapping
 
 COLUMNS = ["age", "sex", "heart_rate"]
@@ -47,12 +49,40 @@ def test_every_variable_is_listed_with_its_role_and_the_analyses_that_use_it():
 
 def test_the_text_begins_with_the_question_and_fits_a_screen():
     lines = str(brief(study(), asked_by="Ada", files={"file": "/data/lyon.csv"})).splitlines()
-    words = " ".join(lines)
+    words = " ".join(" ".join(lines).split())
     assert "Does catheterisation change survival?" in lines[1]
-    for wanted in ("Ada", "lyon, oslo, porto", "/data/lyon.csv", "heart_rate", "Why.", "Sums are masked"):
+    for wanted in (
+        "Ada",
+        "lyon, oslo, porto (3)",
+        "/data/lyon.csv",
+        "heart_rate: heart rate (1/min)",
+        "Why.",
+        "are masked",
+    ):
         assert wanted in words
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 120
+
+
+def test_parameters_follow_with_the_fields():
+    one = brief(study())
+    assert "ties by Efron's method" not in str(one)
+    assert "ties by Efron's method" in one.text(fields=True)
+    assert "cox: Why. Cox proportional hazards regression." in str(one)
+    assert str(one).count("Leaves in each analysis") == 1
+
+
+def test_a_key_that_real_sites_need_is_stated_by_brief_and_simulation():
+    validated = {"name": "cox", "method": "fed-cox", "validation": {"person_key": "identifier"}}
+    one = study(analysis=[validated])
+    assert "Needs:" in str(brief(one))
+    assert "a pseudonym key that the sites share" in brief(one).needs
+    assert [each for each in refused_at_new_sites(one) if each.startswith("pseudonym_key: ")]
+    assert brief(study()).needs == ""
+    by_site = study(
+        analysis=[{"name": "cox", "method": "fed-cox", "validation": {"strategy": "random", "allow_leakage": True}}]
+    )
+    assert not needs_pseudonym_key(by_site)
 
 
 def test_differences_from_the_last_approved_study_are_listed():

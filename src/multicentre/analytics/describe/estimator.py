@@ -74,7 +74,7 @@ QUARTERS = np.array([0.25, 0.5, 0.75])
 
 
 class Describe(DescribeResults):
-    """Table 1: counts, means and quartiles of all patients and of groups, and how the groups differ.
+    """Descriptive statistics (Table 1): counts, means and quartiles of all patients and of groups, and differences.
 
     Sites hold ``TableData``. The outcome is a variable with the name of its column, or "outcome" if it is unnamed.
 

@@ -51,7 +51,7 @@ Floats = NDArray[np.float64]
 
 
 class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Concluded):
-    """Concordance, Brier score, area under the curve, calibration and net benefit of a model, via sums over sites.
+    """Validation of a survival model: concordance, Brier score, calibration and net benefit, via sums over sites.
 
     The sites hold patients who were not used to fit the model. Each site computes the model's predictions for its
     patients, and returns counts and sums. The scores are defined in :mod:`multicentre.survival.scores`.

@@ -43,7 +43,7 @@ _SEQUENCE = Where("a sequence of numbers", lambda value: not isinstance(value, s
 
 
 class ClassifierValidation(ModelValidation):
-    """Discrimination, calibration and net benefit of a given classifier of two classes, via sums over sites.
+    """Validation of a given classifier: discrimination, calibration and net benefit for two classes, via sums.
 
     The model was fitted elsewhere: a published score, a model of xgboost, or a saved model of this package. In a study
     file, ``method = "validate"`` names this class.

@@ -40,7 +40,7 @@ _SITE_NUMBER_SCORES = ("r2", "neg_root_mean_squared_error", "neg_mean_absolute_e
 
 
 class RegressorValidation(ModelValidation):
-    """Errors and calibration of a given model of a number, via sums over sites.
+    """Validation of a given model of a number: errors and calibration, via sums over sites.
 
     In a study file, ``method = "validate"`` names this class if the outcome is a number.
 
