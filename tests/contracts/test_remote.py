@@ -38,7 +38,7 @@ def reference(name, secure):
 
 
 def said(ledgers):
-    left_out = ("time", "hash", "previous", "session", "records", "transcript", "key", "signature", "terms")
+    left_out = ("time", "hash", "previous", "session", "records", "run", "transcript", "key", "signature", "terms")
     return {
         site: [{key: value for key, value in entry.items() if key not in left_out} for entry in ledger.entries]
         for site, ledger in ledgers.items()

@@ -24,8 +24,18 @@ def invitation(sites=SITES, threshold=2, n_sums=2, agreement="first", **changes)
     return Invitation(**given, agreement=agreement, sites=tuple(sites), threshold=threshold, n_sums=n_sums)
 
 
+RUN = "2e" * 32
+
+
+def masking_keys(name, identity=None, peers=PUBLIC, run=RUN, **options):
+    """Return the keys of one site in a run."""
+    part = MaskingKeys(name, identity or IDENTITIES[name], peers, **options)
+    part.run = run
+    return part
+
+
 def parts_of(names=SITES, **options):
-    return {name: MaskingKeys(name, IDENTITIES[name], PUBLIC, **options) for name in names}
+    return {name: masking_keys(name, **options) for name in names}
 
 
 def advertised(terms=None, parts=None):

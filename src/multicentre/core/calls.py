@@ -132,10 +132,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Mark:
-    """Hash of a call's message, and of the transcript with the call's entry; the site itself computes both."""
+    """Hashes of a call's message, of the transcript with the call's entry, and of the run; computed by the site."""
 
     request: str = ""
     transcript: str = ""
+    run: str = ""
 
 
 UNMARKED = Mark()

@@ -15,8 +15,11 @@ Refusals are written to the ledger and entered in the transcript.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from multicentre.core.calls import Call, Outcome, Refused, StateCommand
@@ -33,11 +36,15 @@ from multicentre.core.storage import Store
 from multicentre.core.transcript import SiteTranscript
 from multicentre.errors import (
     ConfigurationError,
+    IntegrityError,
     MessageError,
     MulticentreError,
     ProtocolRefused,
     SiteFailed,
 )
+
+# 128 bits: numbers of two runs do not coincide.
+_NONCE_BYTES = 16
 
 
 class Witness(Protocol):
@@ -79,11 +86,16 @@ class SiteRuntime:
     ----------
     requester : Requester, optional
         Party that requested the run; None in process.
+    opening : str
+        Hash of the request that opened the run, with its attempt; empty in process.
+    nonce : str
+        Random number of this site for the run.
     sessions : SiteSessions
         Records, transcripts and site parts of the run's sessions.
     """
 
     requester: Requester | None = None
+    opening: str = ""
 
     def __init__(
         self,
@@ -100,6 +112,7 @@ class SiteRuntime:
     ) -> None:
         self.name = name
         self.data = data
+        self.nonce = secrets.token_hex(_NONCE_BYTES)
         self._gate = gate
         self._seal = seal
         self._witness = witness
@@ -108,6 +121,25 @@ class SiteRuntime:
             PartFactory(name, data, gate, seal, key), earlier_answers or EarlierAnswers(), terms
         )
         self._saved_states = SavedStates(self.sessions, store, self._log)
+
+    def join(self, nonces: Mapping[str, str]) -> None:
+        """Take the random numbers of all sites of the run. The hash that names the run follows from them.
+
+        Transcripts begin with that hash, and sites sign it with their keys, so that neither is of use in another run.
+
+        Raises
+        ------
+        IntegrityError
+            The number of this site is not the one that it drew when the run was opened here.
+        """
+        if nonces.get(self.name) != self.nonce:
+            raise IntegrityError(
+                "the run must have the random number that this site drew when it was opened; got another",
+                where=self.name,
+                hint="Start the run again. If the error comes back, ask the operator of the coordinator.",
+            )
+        statement = json.dumps(["multicentre run", self.opening, sorted(nonces.items())])
+        self.sessions.run = hashlib.sha256(statement.encode()).hexdigest()
 
     def answer(self, call: Call) -> Outcome:
         """Run the step that `call` names and return the release or the refusal.

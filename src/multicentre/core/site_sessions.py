@@ -106,7 +106,11 @@ class SiteSessions:
     parts : dict of (str, type) to SitePart
         Site parts by session and class.
     transcripts : SiteTranscripts
+    run : str
+        Hash of the run, with which the transcripts of further sessions begin.
     """
+
+    run: str = ""
 
     def __init__(self, factory: PartFactory, earlier_answers: EarlierAnswers, terms: str) -> None:
         self.parts: dict[tuple[str, type[SitePart]], SitePart] = {}
@@ -130,7 +134,7 @@ class SiteSessions:
             records = self._records[session] = self._select(selection)
             plan = None if selection is None else self.transcripts[selection.plan].value
             origin = [self._terms, selection and encode_selection(selection), records.description, plan]
-            self.transcripts.begin(session, origin)
+            self.transcripts.begin(session, origin, self.run)
         if self._records[session].selection != selection:
             raise one_selection(session)
         return self.transcripts[session]
@@ -149,7 +153,7 @@ class SiteSessions:
             if kind.holds_patients and not kind.sees_identifiers and (records.common or selection is None):
                 self._admit(records)
             part = self.parts[key] = self._factory.create(kind, records.rows)
-            part.within, part.common = records.description, records.common
+            part.within, part.common, part.run = records.description, records.common, self.transcripts[session].run
             part.earlier_predictions = self._earlier_answers.predictions
         return self.parts[key]
 

@@ -313,6 +313,8 @@ class SitePart:
     within : str
         Plans and folds that the records of the part come from, as the parts of the site state them; the same at all
         sites, empty for all records.
+    run : str
+        Hash of the run: of its opening, and of a random number of each site.
     common : Common
         Places of the part's records in the order that sites agreed on; None if records are not aligned.
     in_transcript : bool
@@ -350,6 +352,7 @@ class SitePart:
     least_behind: int = 0
     n_peers: int = 1
     within: str = ""
+    run: str = ""
     method: ClassVar[str] = ""
     revision: ClassVar[int] = 1
     holds: ClassVar[type] = object

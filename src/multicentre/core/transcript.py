@@ -15,8 +15,9 @@ is entered a second time at this site. A part may store more than its state, for
 ran a step and sites that did not have different transcripts. Later calls do not depend on steps that are declared
 refusable: of these only changes of the state are entered.
 
-A transcript begins with the records that the session is about and with the transcript of the plan that divided them. A
-restored state is entered with the hash that was stored together with it.
+A transcript begins with the hash of the run (:meth:`~multicentre.core.site_runtime.SiteRuntime.join`), the records that
+the session is about and the transcript of the plan that divided them. A restored state is entered with the hash that
+was stored together with it.
 
 The steps that agree on masks are not entered: sites sign their terms (:class:`~multicentre.core.steps.SitePart`,
 ``in_transcript``).
@@ -53,6 +54,8 @@ class SiteTranscript:
     session : str
     records : sequence
         Identification of the records that the session is about, the same at all sites.
+    run : str, optional
+        Hash of the run, the same at all sites.
 
     Attributes
     ----------
@@ -69,9 +72,10 @@ class SiteTranscript:
     False
     """
 
-    def __init__(self, session: str, records: Sequence[Any]) -> None:
+    def __init__(self, session: str, records: Sequence[Any], run: str = "") -> None:
         self.length = 0
-        self.start = self._value = self._settled = _hash(["multicentre transcript", session, list(records)])
+        self.run = run
+        self.start = self._value = self._settled = _hash(["multicentre transcript", run, session, list(records)])
         self._restored: dict[str, Content] = {}
         self._roster: tuple[str, ...] | None = None
 
@@ -87,7 +91,7 @@ class SiteTranscript:
 
     def mark(self, call: Call) -> Mark:
         """Return the mark of a call that is not entered."""
-        return Mark(digest_of(call.request), self.value)
+        return Mark(digest_of(call.request), self.value, self.run)
 
     def enter(self, call: Call, site: str) -> Mark:
         """Enter a call and return its mark.
@@ -105,7 +109,7 @@ class SiteTranscript:
         self._check_missed(missed)
         for one in [*missed, entry]:
             self._add(one)
-        return Mark(digest_of(call.request), self._value)
+        return Mark(digest_of(call.request), self._value, self.run)
 
     def restored(self, part: type[SitePart]) -> Content | None:
         """Return the content of the entry of a part's restored state since the last call; None without an entry."""
@@ -166,9 +170,9 @@ class SiteTranscripts:
     def __getitem__(self, session: str) -> SiteTranscript:
         return self._transcripts[session]
 
-    def begin(self, session: str, records: Sequence[Any]) -> None:
+    def begin(self, session: str, records: Sequence[Any], run: str) -> None:
         """Begin the transcript of a session, with the states restored before; see :class:`SiteTranscript`."""
-        self._transcripts[session] = SiteTranscript(session, records)
+        self._transcripts[session] = SiteTranscript(session, records, run)
         for part, content in self._restored.pop(session, {}).items():
             self._transcripts[session].restore(part, content)
 

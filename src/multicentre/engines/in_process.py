@@ -53,6 +53,9 @@ class InProcess:
         self._inboxes: dict[str, Inbox] = {}
         self._installed: dict[str, type[SitePart]] = {}
         self._quick: frozenset[Step[Any, Any, Any]] = frozenset()
+        nonces = {site: runtime.nonce for site, runtime in runtimes.items()}
+        for runtime in runtimes.values():
+            runtime.join(nonces)
         weakref.finalize(self, _end_threads, self._inboxes).atexit = False
 
     @property

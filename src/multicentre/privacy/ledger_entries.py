@@ -6,6 +6,7 @@ read, before they are used. Values under other names are accepted without a chec
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -45,7 +46,7 @@ def call_metadata(call: Call) -> dict[str, Any]:
         "protection": call.protection,
         "sites": len(call.peers),
         "peers": call.peers,
-        **({"request": call.mark.request, "transcript": call.mark.transcript} if call.mark.request else {}),
+        **(dataclasses.asdict(call.mark) if call.mark.request else {}),
         **({"addressed": "each"} if call.step.addressed == "each" else {}),
         **({"records": str(call.selection)} if call.selection else {}),
         **({"counted": True} if call.mask and call.mask.counted else {}),
@@ -151,7 +152,7 @@ _COUNT: Kind = ("a count", _is_count)
 _NUMBER: Kind = ("a number of at least 0", lambda value: _is_number(value) and value >= 0)
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("event", "study", "session", "method", "step", "protection", "addressed", "records"), _TEXT),
-    **dict.fromkeys(("request", "transcript", "reason", "unit", "neighbours", "previous", "key"), _TEXT),
+    **dict.fromkeys(("run", "request", "transcript", "reason", "unit", "neighbours", "previous", "key"), _TEXT),
     **dict.fromkeys(("hash", "signature"), _TEXT),
     **dict.fromkeys(("entry", "call", "sites"), _COUNT),
     **dict.fromkeys(("epsilon", "delta", "rho"), _or_none(_NUMBER)),

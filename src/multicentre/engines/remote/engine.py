@@ -14,7 +14,7 @@ from multicentre.core.messages import Nothing
 from multicentre.core.rounds import Listener
 from multicentre.engines.remote.batches import WaitingCall, n_together, outcomes_of, request_of
 from multicentre.engines.remote.opening import Opening
-from multicentre.engines.remote.packing import Kind, Reply, Request, pack_command, unpack_error
+from multicentre.engines.remote.packing import Kind, Reply, Request, pack_command, pack_nonces, unpack_error
 from multicentre.engines.remote.socket import Carrier, Reason, Unreachable
 from multicentre.errors import (
     ConfigurationError,
@@ -65,6 +65,7 @@ class _Site:
     commands: list[StateCommand] = field(default_factory=list)
     head: Head | None = None
     unsent_heads: str = ""
+    unsent_nonces: Mapping[str, str] | None = None
     sessions: set[str] = field(default_factory=set)
     lost_sessions: set[str] = field(default_factory=set)
     since: str = ""
@@ -205,6 +206,9 @@ class RemoteEngine:
                 replies[site] = Refused(unpack_error(reply).at(site))
             elif isinstance(reply, Reply):
                 replies[site] = self._store_facts(site, reply)
+        nonces = {site: str(facts.get("nonce")) for site, facts in self.facts.items()}
+        for site in nonces:
+            self._sites[site].unsent_nonces = nonces
         return replies
 
     def _store_facts(self, site: str, reply: Reply) -> Reply | Refused:
@@ -294,13 +298,14 @@ class RemoteEngine:
         return replies
 
     def _request(self, kind: Kind, number: int, site: str, body: bytes) -> Request:
-        commands: list[StateCommand] = []
+        commands: list[dict[str, Any]] = []
         heads, state = "", self._sites[site]
         if kind != "open":
-            commands, state.commands = state.commands, []
+            commands = [] if state.unsent_nonces is None else [pack_nonces(state.unsent_nonces)]
+            commands += [pack_command(command) for command in state.commands]
+            state.commands, state.unsent_nonces = [], None
             heads, state.unsent_heads = state.unsent_heads, ""
-        packed_commands = tuple(pack_command(command) for command in commands)
-        return Request(kind, self._opening.run, self._opening.attempt, number, packed_commands, body, heads)
+        return Request(kind, self._opening.run, self._opening.attempt, number, tuple(commands), body, heads)
 
     def _outcome_of_request(
         self, site: str, outcome: bytes | Unreachable, one: _PendingRequest

@@ -126,6 +126,11 @@ class Opening:
         signature_fields = {} if self.request is None else {"request": self.request.to_dict()}
         return json.dumps({**content, **signature_fields}).encode()
 
+    @property
+    def digest(self) -> str:
+        """Hash of the opening with its run, its attempt and the signature of the analyst."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
     def statement(self, analyst: str, public_key: str, time: int) -> bytes:
         """Return the bytes that an analyst signs: the opening, the signer and the time."""
         content = {**asdict(self), "request": [analyst, public_key, time]}

@@ -39,7 +39,8 @@ class Request:
     number : int
         Increases with each request of an attempt; a repeated request has the same number.
     commands : tuple of mapping
-        State commands (store, restore, reset, forget) that the site runs before it reads the body.
+        State commands (store, restore, reset, forget), and the random numbers of the sites of the run, which the site
+        runs and takes before it reads the body.
     body : bytes
     heads : str
         Ledger heads of all sites, which the site stores; empty if unchanged.
@@ -196,6 +197,27 @@ def pack_command(command: StateCommand) -> dict[str, Any]:
         "number": command.number,
         "selection": None if command.selection is None else encode_selection(command.selection),
     }
+
+
+def pack_nonces(nonces: Mapping[str, str]) -> dict[str, Any]:
+    """Return the random numbers of all sites of a run as a command, which tells them apart from other runs."""
+    return {"action": "join", "nonces": dict(nonces)}
+
+
+def unpack_nonces(content: Mapping[str, Any]) -> dict[str, str] | None:
+    """Read the random numbers of all sites of a run; None for a state command.
+
+    Raises
+    ------
+    MessageError
+        The numbers are not texts by site.
+    """
+    if content.get("action") != "join":
+        return None
+    nonces = content.get("nonces")
+    if not isinstance(nonces, dict) or not all(isinstance(nonce, str) for nonce in nonces.values()):
+        raise MessageError("the random numbers of a run must be texts by site; got others", where="request")
+    return nonces
 
 
 def unpack_command(content: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> StateCommand:

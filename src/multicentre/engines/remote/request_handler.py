@@ -23,7 +23,14 @@ from multicentre.core.steps import SitePart
 from multicentre.core.storage import Store
 from multicentre.engines.remote.batches import n_together, pack_outcomes, unpack_several
 from multicentre.engines.remote.opening import Opening
-from multicentre.engines.remote.packing import Reply, Request, pack_error, pack_outcome, unpack_command
+from multicentre.engines.remote.packing import (
+    Reply,
+    Request,
+    pack_error,
+    pack_outcome,
+    unpack_command,
+    unpack_nonces,
+)
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES
 from multicentre.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.privacy.encrypted_store import EncryptedStore
@@ -156,6 +163,7 @@ class RequestHandler:
             parts = EncryptedStore(self._folder / request.run / "parts", self._key, of=f"{request.run}, parts")
             runtime = self._service.open(opening, parts)
             _check_terms(initial_terms, opening)
+            runtime.opening = opening.digest
             self._runs[request.run] = _Run(opening, runtime)
             initial_terms.keep(_TERMS, 0, _terms_of(opening))
         self._runs.move_to_end(request.run)
@@ -163,6 +171,7 @@ class RequestHandler:
             self._runs.popitem(last=False)
         self._forget_old_runs()
         facts = {"version": self._version, "since": self._start_time, **self._service.facts(opening.study)}
+        facts["nonce"] = self._runs[request.run].runtime.nonce
         return Reply(request.number, "opened", json.dumps(facts).encode())
 
     def _work(self, request: Request) -> Reply:
@@ -178,7 +187,10 @@ class RequestHandler:
         if request.heads:
             run.runtime.receive_heads(request.heads.encode())
         for command in request.commands:
-            run.runtime.run_command(unpack_command(command, offers))
+            if (nonces := unpack_nonces(command)) is not None:
+                run.runtime.join(nonces)
+            else:
+                run.runtime.run_command(unpack_command(command, offers))
         if request.kind == "close":
             del self._runs[request.run]
         if request.kind not in ("call", "calls"):

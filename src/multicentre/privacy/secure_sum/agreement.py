@@ -94,6 +94,8 @@ class Agreement(ABC):
         Terms that all sites sign.
     site : str
         Name of the site.
+    run : str
+        Hash of the run, which every site signs with its keys.
 
     Attributes
     ----------
@@ -105,9 +107,10 @@ class Agreement(ABC):
         Signed fields of each site.
     """
 
-    def __init__(self, terms: Invitation, site: str) -> None:
+    def __init__(self, terms: Invitation, site: str, run: str) -> None:
         self.terms = terms
         self.site = site
+        self.run = run
         self.is_ready = False
         self.next_sum = 0
         self.fields_by_site: Mapping[str, SiteFields] = {}
@@ -124,7 +127,9 @@ class Agreement(ABC):
         self._signed_fields = fields.to_text()
         if n_picks := self.terms.n_picks:
             self._signed_picks = draw_picks(len(self.terms.sites), self._position, n_picks)
-        signed = self.terms.signed_by(self.site, channel, keys, checks, self._signed_fields, self._signed_picks)
+        signed = self.terms.signed_by(
+            self.site, self.run, channel, keys, checks, self._signed_fields, self._signed_picks
+        )
         columns = (to_bytes(channel), to_bytes(keys).reshape(-1, 32), to_bytes(checks).reshape(-1, 16))
         return Advertisement(*columns, to_bytes(identity.sign(signed)), self._signed_fields, self._signed_picks)
 
@@ -134,8 +139,8 @@ class Agreement(ABC):
         Raises
         ------
         IntegrityError
-            A peer did not sign its keys and these terms, the keys or picks listed for this site are not those that it
-            sent, or a key is invalid.
+            A peer did not sign its keys and these terms for this run, the keys or picks listed for this site are not
+            those that it sent, or a key is invalid.
         MessageError
             The number of keys or picks differs from the number of sites and sums.
         ConfigurationError
@@ -166,11 +171,11 @@ class Agreement(ABC):
                 where=self.site,
                 hint=HINT,
             )
-        signed, fields_by_site = _listed_in(self.terms, public)
+        signed, fields_by_site = _listed_in(self.terms, self.run, public)
         for peer, j in self._peers():
             if not verify(identities[peer], public.signatures[j].tobytes(), signed[j]):
                 raise IntegrityError(
-                    "the keys must have a valid signature of this site; they do not", where=peer, hint=HINT
+                    "the keys must have a valid signature of this site for this run; they do not", where=peer, hint=HINT
                 )
         self.fields_by_site = fields_by_site
         self._public = public
@@ -263,11 +268,12 @@ def _are_same(one: Picks | None, other: Picks | None) -> bool:
     return one is other if one is None or other is None else np.array_equal(one, other)
 
 
-def _read(terms: Invitation, public: Advertisements) -> tuple[list[bytes], dict[str, SiteFields]]:
+def _read(terms: Invitation, run: str, public: Advertisements) -> tuple[list[bytes], dict[str, SiteFields]]:
     """Return the bytes that each site signed, if the message lists what it sent, and the fields of each site."""
     signed = [
         terms.signed_by(
             site,
+            run,
             public.channels[j].tobytes(),
             public.keys[j].tobytes(),
             public.checks[j].tobytes(),

@@ -84,6 +84,25 @@ class Identity:
         return f"Identity({self.public.hex()})"
 
 
+def bytes_of_hex(text: str) -> bytes:
+    """Return the bytes of lower-case hexadecimal digits, so that a key or signature has one text only.
+
+    Raises
+    ------
+    ValueError
+        The text has other letters, such as capitals or spaces.
+
+    Examples
+    --------
+    >>> bytes_of_hex("1f2e").hex()
+    '1f2e'
+    """
+    content = bytes.fromhex(text)
+    if content.hex() != text:
+        raise ValueError
+    return content
+
+
 @functools.lru_cache(maxsize=1024)  # in one process, all sites check the same signatures
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
     """Return whether a signature of a message is valid under a public key.

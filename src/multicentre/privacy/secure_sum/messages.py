@@ -61,10 +61,18 @@ class Invitation(Message):
         return (self.study, self.session, self.agreement, number, step, transcript)
 
     def signed_by(
-        self, site: str, channel: bytes, keys: bytes, checks: bytes, fields: str, picks: Picks | None = None
+        self, site: str, run: str, channel: bytes, keys: bytes, checks: bytes, fields: str, picks: Picks | None = None
     ) -> bytes:
-        """Return the bytes that `site` signs: terms, keys, its fields and its picks, if any."""
-        terms = [self.study, self.session, self.agreement, roster_of(self.sites).digest, self.threshold, self.n_sums]
+        """Return the bytes that `site` signs: the run, terms, keys, its fields and its picks, if any."""
+        terms = [
+            run,
+            self.study,
+            self.session,
+            self.agreement,
+            roster_of(self.sites).digest,
+            self.threshold,
+            self.n_sums,
+        ]
         terms += [self.n_colluding, site, fields, *([] if picks is None else [picks.tolist()])]
         return b"\n".join([b"multicentre secure sum, keys", json.dumps(terms).encode(), channel + keys + checks])
 

@@ -147,8 +147,8 @@ class RecoverableAgreement(Agreement):
         Name of the site.
     """
 
-    def __init__(self, terms: Invitation, site: str) -> None:
-        super().__init__(terms, site)
+    def __init__(self, terms: Invitation, site: str, run: str) -> None:
+        super().__init__(terms, site, run)
         self._mask_seed, *self._key_seeds = new_seeds(1 + terms.n_sums)
         self._key_pairs = {number: key_pair(seed) for number, seed in enumerate(self._key_seeds)}
         self._secrets: dict[int, bytes] = {}

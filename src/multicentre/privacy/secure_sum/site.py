@@ -101,10 +101,16 @@ class MaskingKeys(SitePart):
 
         Earlier keys are erased.
         """
+        if not self.run:
+            raise ConfigurationError(
+                "the sites of the run must have exchanged random numbers before they agree on keys; they did not",
+                where="advertise",
+                hint="Use the same version of multicentre at the coordinator and at the sites.",
+            )
         self._check_sites(request)
         self._check_threshold(request)
         self._used_names.add((request.session, request.agreement))
-        self._agreement = (RecoverableAgreement if request.recovers else ChainedAgreement)(request, self.site)
+        self._agreement = (RecoverableAgreement if request.recovers else ChainedAgreement)(request, self.site, self.run)
         return self._agreement.advertise(self._identity, self.fields)
 
     @step(releases=Acknowledgement)

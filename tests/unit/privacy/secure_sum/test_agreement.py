@@ -21,6 +21,7 @@ from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys
 from support.masking_parts import (
     FIVE,
     IDENTITIES,
+    RUN,
     SITES,
     TRANSCRIPT,
     advertised,
@@ -94,7 +95,7 @@ def test_an_agreement_is_for_1024_sums_at_most(n_sums, allowed):
 def test_a_key_of_low_order_is_refused_by_name():
     terms, parts = invitation(threshold=3), parts_of()
     answers = {name: parts[name].advertise(terms) for name in SITES}
-    signature = IDENTITIES["b"].sign(terms.signed_by("b", bytes(32), b"", b"", answers["b"].fields))
+    signature = IDENTITIES["b"].sign(terms.signed_by("b", RUN, bytes(32), b"", b"", answers["b"].fields))
     answers["b"] = dataclasses.replace(
         answers["b"], channel=np.zeros(32, np.uint8), signature=np.frombuffer(signature, np.uint8)
     )

@@ -97,9 +97,9 @@ def test_a_label_holds_all_that_tells_one_sum_from_another():
 
 
 def test_sites_sign_the_terms_and_their_own_keys():
-    signed = TERMS.signed_by("nice", b"channel", b"keys", b"checks", "fields")
+    signed = TERMS.signed_by("nice", "run", b"channel", b"keys", b"checks", "fields")
     roster = hashlib.sha256(json.dumps(["lyon", "metz", "nice"]).encode()).hexdigest()
-    terms = ["study", "0.1", "first", roster, 2, 4, 0, "nice", "fields"]
+    terms = ["run", "study", "0.1", "first", roster, 2, 4, 0, "nice", "fields"]
     assert signed == b"multicentre secure sum, keys\n" + json.dumps(terms).encode() + b"\nchannelkeyschecks"
 
 
@@ -138,7 +138,9 @@ CHANGES = [
 @pytest.mark.parametrize("changes", CHANGES)
 def test_no_signature_serves_other_terms(changes):
     other = dataclasses.replace(TERMS, **changes)
-    assert other.signed_by("nice", b"c", b"k", b"h", "f") != TERMS.signed_by("nice", b"c", b"k", b"h", "f")
+    assert other.signed_by("nice", "run", b"c", b"k", b"h", "f") != TERMS.signed_by(
+        "nice", "run", b"c", b"k", b"h", "f"
+    )
 
 
 # Boxes and shares

@@ -25,8 +25,8 @@ from multicentre.privacy.secure_sum.mask_graph import (
     security_bits,
 )
 from multicentre.privacy.secure_sum.rounds import _stacked
-from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys, MaskingSeal
-from support.masking_parts import TRANSCRIPT, invitation
+from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingSeal
+from support.masking_parts import RUN, TRANSCRIPT, invitation, masking_keys
 from support.mixed_method import Mixed, MixedSite, begun, mixed
 
 MANY, D = 51, 400
@@ -37,7 +37,7 @@ TERMS = invitation(NAMES, threshold=MANY, n_sums=MOST_SUMS)
 
 
 def advertised():
-    parts = {name: MaskingKeys(name, KEYS[name], PUBLIC) for name in NAMES}
+    parts = {name: masking_keys(name, KEYS[name], PUBLIC) for name in NAMES}
     answers = {name: part.advertise(TERMS) for name, part in parts.items()}
     return parts, answers, _stacked(TERMS, answers)
 
@@ -219,8 +219,9 @@ def test_picks_that_the_coordinator_changed_are_refused():
 def test_the_picks_of_one_site_are_not_drawn_again_under_the_terms_that_others_signed():
     """A third of the sites are all that one site picks with a probability of 2^-30: too many for draws of that site."""
     seal = MaskingSeal(KEYS[NAMES[0]], PUBLIC)
-    seal.new_keys(NAMES[0]).advertise(TERMS)
-    forgotten_and_new = seal.new_keys(NAMES[0])
+    first, forgotten_and_new = seal.new_keys(NAMES[0]), seal.new_keys(NAMES[0])
+    first.run = forgotten_and_new.run = RUN
+    first.advertise(TERMS)
     with pytest.raises(RefusedByPolicy, match="a key agreement must be new"):
         forgotten_and_new.advertise(TERMS)
     forgotten_and_new.advertise(dataclasses.replace(TERMS, agreement="another"))
@@ -239,7 +240,7 @@ def test_a_site_that_signs_different_picks_for_two_sites_spoils_the_sum_and_read
     again = answers["site-00"]
     picks = np.array([j for j in range(1, MANY) if j not in again.picks][: len(again.picks)], np.int32)
     contents = (again.channel.tobytes(), b"", b"", again.fields, picks)
-    signature = KEYS["site-00"].sign(TERMS.signed_by("site-00", *contents))
+    signature = KEYS["site-00"].sign(TERMS.signed_by("site-00", RUN, *contents))
     told_otherwise = dataclasses.replace(again, picks=picks, signature=np.frombuffer(signature, np.uint8))
     other = _stacked(TERMS, answers | {"site-00": told_otherwise})
     for name, part in parts.items():

@@ -30,6 +30,7 @@ from support.masking_parts import (
     FIVE,
     IDENTITIES,
     PUBLIC,
+    RUN,
     SITES,
     TRANSCRIPT,
     advertised,
@@ -37,6 +38,7 @@ from support.masking_parts import (
     asked,
     chained,
     invitation,
+    masking_keys,
     parts_of,
     protect,
     shared,
@@ -182,7 +184,7 @@ def test_a_missing_signature_is_refused():
 
 def test_keys_of_an_impostor_are_refused():
     terms, parts = invitation(), parts_of()
-    parts["b"] = MaskingKeys("b", Identity.generate(), PUBLIC)
+    parts["b"] = masking_keys("b", Identity.generate())
     _, parts, public = advertised(terms, parts)
     with pytest.raises(IntegrityError, match=r"^b: the keys"):
         parts["a"].share(public)
@@ -205,7 +207,7 @@ def test_keys_of_two_sites_cannot_be_swapped():
 def test_sites_that_were_told_different_terms_do_not_agree(told):
     terms, parts = invitation(FIVE, threshold=3), parts_of(FIVE)
     answers = {name: parts[name].advertise(terms) for name in FIVE}
-    answers["b"] = MaskingKeys("b", IDENTITIES["b"], PUBLIC).advertise(dataclasses.replace(terms, **told))
+    answers["b"] = masking_keys("b").advertise(dataclasses.replace(terms, **told))
     with pytest.raises(IntegrityError, match=r"^b: the keys"):
         parts["a"].share(_stacked(terms, answers))
 
@@ -225,7 +227,7 @@ def test_a_key_of_low_order_is_refused():
     answers = {name: parts[name].advertise(terms) for name in FIVE}
     keys = np.zeros_like(answers["b"].keys)
     parts_of_b = (answers["b"].channel.tobytes(), keys.tobytes(), answers["b"].checks.tobytes(), answers["b"].fields)
-    content = terms.signed_by("b", *parts_of_b)
+    content = terms.signed_by("b", RUN, *parts_of_b)
     signature = np.frombuffer(IDENTITIES["b"].sign(content), np.uint8)
     answers["b"] = dataclasses.replace(answers["b"], keys=keys, signature=signature)
     public = _stacked(terms, answers)
@@ -251,7 +253,7 @@ def test_keys_are_taken_in_once():
 
 def test_a_stranger_is_refused_by_name():
     known = {name: PUBLIC[name] for name in "ab"}
-    part = MaskingKeys("a", IDENTITIES["a"], known)
+    part = masking_keys("a", peers=known)
     with pytest.raises(RefusedByPolicy, match=r"^c: every site must have a registered identity at this site"):
         part.advertise(invitation())
 
