@@ -84,8 +84,8 @@ class Federation(Consortium):
             Each site's name and data (``multicentre.data.MultiViewData``, say).
         policy : Policy, path or mapping, optional
             One policy for all sites (an object or a ``policy.toml``), or one by site's name. By default that of a new
-            site (``multicentre site keygen``), with ``min_difference = 5`` if the data have ids, except that sums over
-            two sites are permitted.
+            site (``multicentre site keygen``), except that sums over two sites are permitted, and answers about records
+            without ids are not compared.
         secure_sum : bool, default True
             Mask the sums: the coordinator receives the sum and no summand. A federation of one site sends unmasked
             sums. In unmasked sums, each site's cells must meet its policy's minimum.
@@ -427,9 +427,8 @@ def _with_policies(
 ) -> list[tuple[str, Any, Policy]]:
     checked = _checked(sites)
     if policy is None:
-        have_ids = all(getattr(data, "ids", None) is not None for data in checked.values())
         # Sums over two sites are permitted, since in small examples a view is often at two sites only.
-        policy = simulated_policy(2, have_ids=have_ids)
+        policy = simulated_policy(2)
     return [(name, data, _policy_of(name, policy)) for name, data in checked.items()]
 
 

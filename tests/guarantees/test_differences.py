@@ -22,6 +22,7 @@ from multicentre.linkage.alignment import messages as alignment
 from multicentre.multiview import agreement as views
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.policy import NEW_SITE, simulated_policy
 from multicentre.survival.agreement.messages import About
 from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.rsf.site import ForestSite
@@ -233,3 +234,39 @@ def test_an_alignment_that_leaves_few_patients_out_goes_through():
     with mc.Federation.in_process(sites, policy=policy) as federation:
         opened = align(federation).federation.begin(Installed)
         opened.ask(Installed.add_rows, Nothing())
+
+
+# --- the default ------------------------------------------------------------------------------------------------------
+
+
+def table_one(federation):
+    return mc.analytics.Describe(quartiles=False).fit(federation).numbers()
+
+
+def two_days(policy, *, ids=True):
+    """Fit the same table before and after the admission of one patient, at sites that remember their answers."""
+    for admitted in (0, 1):
+        sites = {}
+        for site in "abc":
+            n = N + admitted * (site == "b")
+            rows = np.random.default_rng(ord(site)).normal(size=(N + 1, 2))[:n]
+            names = [f"{site}{number}" for number in range(n)] if ids else None
+            sites[site] = mc.data.TableData(rows, np.arange(n) % 2, ids=names)
+        table_one(mc.Federation.in_process(sites, study="t1", policy=policy))
+
+
+def test_by_default_the_same_table_on_two_days_does_not_give_the_new_patient(tmp_path):
+    with pytest.raises(DisclosureRefused, match="b, describe, min_difference: the cohort must differ"):
+        two_days(mc.Policy(cohorts=str(tmp_path / "cohorts")))
+    two_days(mc.Policy(min_difference=0, cohorts=str(tmp_path / "off")))
+
+
+def test_a_number_refuses_records_without_ids_and_the_default_does_not_compare_them(tmp_path):
+    two_days(mc.Policy(cohorts=str(tmp_path / "cohorts")), ids=False)
+    assert not (tmp_path / "cohorts.b").exists()
+    with pytest.raises(DisclosureRefused, match="records must have patient ids to compare cohorts"):
+        two_days(mc.Policy(min_difference=LEAST), ids=False)
+
+
+def test_every_policy_has_the_same_default():
+    assert {each.difference_of(have_ids=True) for each in (mc.Policy(), NEW_SITE, simulated_policy(3))} == {LEAST}

@@ -142,8 +142,8 @@ class Site:
         source = self._policy_source(study)
         if isinstance(source, Policy):
             name = SETTINGS if self._of(study).policy is None else f"site.{plain_name(study)}.toml"
-            return source.relative_to(self.folder / name)
-        return Policy.read(source)
+            return source.relative_to(self.folder / name).remembering(self.folder / name)
+        return Policy.read(source).remembering(source)
 
     def rules_for(self, study: str) -> list[Path]:
         """Return the files that define what the site permits: its settings, and a separate policy file."""

@@ -95,8 +95,9 @@ class Guard:
     ) -> None:
         self.policy = policy
         self.ledger = ledger
-        self.memory = CohortMemory(_path(policy.cohorts) if policy.min_difference else None)
         self.people = people or People()
+        self._least_difference = policy.difference_of(have_ids=self.people.names_all)
+        self.memory = CohortMemory(_path(policy.cohorts) if self._least_difference else None)
         self.cohort = self._fingerprints(None)
         self.charging = Charging(policy)
         self._n_records = n_records
@@ -286,7 +287,7 @@ class Guard:
         if not type(release).concerns_patients:
             return [NO_PATIENTS for _ in release.items()]
         cohort = self.cohort if rows is None else self._fingerprints(rows)
-        least, group = self.policy.min_difference, group_of(call.step)
+        least, group = self._least_difference, group_of(call.step)
         if least:
             self._raise(call, find_close_cohort(self.memory, group, cohort, least))
         patient_counts, counts = self.people.among(rows), []
@@ -398,7 +399,7 @@ class Guard:
         return self.people.counted == "patients"
 
     def _fingerprints(self, rows: NDArray[np.int64] | None) -> Cohort:
-        return self.memory.fingerprints(*(self.people.tokens(rows) if self.policy.min_difference else ((), ())))
+        return self.memory.fingerprints(*(self.people.tokens(rows) if self._least_difference else ((), ())))
 
 
 def _path(name: str | None) -> Path | None:

@@ -20,6 +20,8 @@ LEAST_EPSILON = 1e-6  # a smaller epsilon, or one above its inverse, is a typing
 Relations = Literal["none", "summed", "listed", "dense"]
 RELATIONS: tuple[str, ...] = get_args(Relations)
 ASK_STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
+# Default of `min_difference`: differences of four patients or fewer come near single rows.
+MIN_DIFFERENCE = 5
 _INTEGERS = ("min_patients", "min_patients_in_total", "min_difference", "min_sites_in_sum", "colluding_sites")
 
 
@@ -37,10 +39,12 @@ class Policy:
         Smallest number of patients of all sites behind a sum that the coordinator's process reveals. Each cell of a
         table of patients must be 0 or at least this number. An unmasked sum requires this number of patients at this
         site. 0 disables the check.
-    min_difference : int, default 0
+    min_difference : int, optional
         Smallest difference, in patients, between the cohorts of any two answers about patients, unless the cohorts are
         the same. Counts of missing entries and pseudonyms are compared only with answers of the same kind. 0 disables
-        the check.
+        the check. By default 5 if every record has a patient id, and no check otherwise; a number refuses records
+        without ids. A real site compares answers over time; in one process the memory lasts as long as the federation
+        unless `cohorts` names a folder.
     max_parameters_per_patient : float, default 1/3
         Largest number of coefficients of a regression (Cox, logistic) per patient. The patients are those of the site
         for an unmasked answer, and those of all sites for a masked one. 0 disables the limit.
@@ -86,7 +90,7 @@ class Policy:
 
     min_patients: int = 10
     min_patients_in_total: int = 0
-    min_difference: int = 0
+    min_difference: int | None = None
     max_parameters_per_patient: float = 1 / 3
     methods: Sequence[str] | None = None
     columns: Sequence[str] | None = None
@@ -101,14 +105,7 @@ class Policy:
     cohorts: str | None = None
 
     def __post_init__(self) -> None:
-        for name in _INTEGERS:
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ConfigurationError(
-                    f"{name} must be an integer of at least 0; got {value!r}",
-                    where=f"policy, {name}",
-                    hint=f"Example: {name} = 10.",
-                )
+        _check_integers(self)
         _check_switches(self)
         if not 0 <= _number(self.max_parameters_per_patient) < math.inf:
             raise ConfigurationError(
@@ -141,6 +138,16 @@ class Policy:
         for name in ("methods", "columns"):
             object.__setattr__(self, name, _names(getattr(self, name), name))
         check_allowed(self.methods)
+
+    def difference_of(self, *, have_ids: bool) -> int:
+        """Return the smallest difference between cohorts of records with ids, or without.
+
+        Examples
+        --------
+        >>> Policy().difference_of(have_ids=True), Policy().difference_of(have_ids=False)
+        (5, 0)
+        """
+        return (MIN_DIFFERENCE if have_ids else 0) if self.min_difference is None else self.min_difference
 
     @property
     def allowed_methods(self) -> tuple[str, ...] | None:
@@ -197,6 +204,12 @@ class Policy:
         cohorts = self.cohorts or (f"{file.stem}.cohorts" if self.min_difference else None)
         here = [name and str((file.parent / name).absolute()) for name in (account, cohorts)]
         return dataclasses.replace(self, account=here[0], cohorts=here[1])
+
+    def remembering(self, file: Path) -> Self:
+        """Return the policy of a real site, which stores the cohorts of its answers next to the policy's file."""
+        if self.cohorts is not None or self.min_difference == 0:
+            return self
+        return dataclasses.replace(self, cohorts=str((file.parent / f"{file.stem}.cohorts").absolute()))
 
     def of_site(self, site: str) -> Self:
         """Return a common policy of all sites, with a separate account and cohorts for this site."""
@@ -264,7 +277,7 @@ def loosest_of(policies: Iterable[Policy]) -> Policy:
     loosest = min(all_policies, key=lambda policy: policy.min_patients, default=Policy())
     return dataclasses.replace(
         loosest,
-        min_difference=min((policy.min_difference for policy in all_policies), default=loosest.min_difference),
+        min_difference=min((policy.difference_of(have_ids=True) for policy in all_policies), default=MIN_DIFFERENCE),
         min_patients_in_total=least_in_total(all_policies),
         exact_times=any(policy.exact_times for policy in all_policies),
         relations=max((policy.relations for policy in all_policies), key=RELATIONS.index, default=loosest.relations),
@@ -274,6 +287,17 @@ def loosest_of(policies: Iterable[Policy]) -> Policy:
 def least_in_total(policies: Iterable[Policy]) -> int:
     """Return the largest `min_patients_in_total`, which applies to sums over all sites."""
     return max((policy.min_patients_in_total for policy in policies), default=0)
+
+
+def _check_integers(policy: Policy) -> None:
+    for name in _INTEGERS:
+        value = policy.difference_of(have_ids=True) if name == "min_difference" else getattr(policy, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ConfigurationError(
+                f"{name} must be an integer of at least 0; got {value!r}",
+                where=f"policy, {name}",
+                hint=f"Example: {name} = 10.",
+            )
 
 
 def _check_switches(policy: Policy) -> None:
@@ -310,7 +334,7 @@ def unknown_key(key: str, valid_keys: list[str], where: str) -> ConfigurationErr
 
 
 # Policy that the folder of a new site states.
-NEW_SITE = Policy(min_difference=5, min_sites_in_sum=3)
+NEW_SITE = Policy(min_difference=MIN_DIFFERENCE, min_sites_in_sum=3)
 
 # Policy of a comparison in a simulation, whose rows one person holds: no rule protects them from that person.
 UNLIMITED = Policy(
@@ -318,18 +342,15 @@ UNLIMITED = Policy(
 )
 
 
-def simulated_policy(n_sites: int, *, have_ids: bool) -> Policy:
+def simulated_policy(n_sites: int) -> Policy:
     """Return the policy of simulated sites that name none: that of a new site, as far as the data permit.
 
     Cohorts of records without ids cannot be compared, and a sum over two sites cannot be over three.
 
     Examples
     --------
-    >>> simulated_policy(3, have_ids=True) == NEW_SITE, simulated_policy(2, have_ids=True).min_sites_in_sum
+    >>> simulated_policy(3) == dataclasses.replace(NEW_SITE, min_difference=None), simulated_policy(2).min_sites_in_sum
     (True, 2)
     """
-    return dataclasses.replace(
-        NEW_SITE,
-        min_difference=NEW_SITE.min_difference if have_ids else 0,
-        min_sites_in_sum=min(NEW_SITE.min_sites_in_sum, max(n_sites, 2)),
-    )
+    n_in_sum = min(NEW_SITE.min_sites_in_sum, max(n_sites, 2))
+    return dataclasses.replace(NEW_SITE, min_difference=None, min_sites_in_sum=n_in_sum)

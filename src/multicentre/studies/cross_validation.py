@@ -93,14 +93,13 @@ def _notes(study: Study, settings: ValidationTable, splitter: FoldSplitter) -> l
     """Return notes for the steward on the releases of a cross-validation."""
     fits = f"{settings.folds} folds" if settings.repeats == 1 else f"{settings.repeats} times {settings.folds} folds"
     times = "a fold for each site" if settings.strategy == "site" else fits
-    least = min(policy.min_difference for policy in study.policies.values())
     repetition = (
         f"cross-validation: the fit, with all its releases, is repeated for each fold ({times}) on the records of the "
         "other folds, and each fold's model is sent to every site with records to be scored."
     )
     difference = (
         "two releases about records that differ by one fold reveal information on that fold; min_difference in a "
-        f"policy is the minimum number of patients by which they differ, and is {least or 'off'} here."
+        f"policy is the minimum number of patients by which they differ, and is {study.min_difference or 'off'} here."
     )
     notes = [repetition, difference]
     if hasattr(splitter, "person_key"):

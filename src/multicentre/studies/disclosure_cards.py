@@ -289,7 +289,7 @@ def join_cards(study: Study, card_of: Callable[[FederatedEstimator], DisclosureC
         cards.append(card.of_analysis(name))
         notes += [_analysis_note(name, part, card)] if name else []
     joined = cards[0].joined(*cards[1:], *_cohort_cards(study))
-    notes = [*_cohort_notes(study), *notes, *_sum_note(study)]
+    notes = [*_cohort_notes(study), *notes, *_sum_note(study), _difference_note(study)]
     return dataclasses.replace(joined, warnings=(*notes, *joined.warnings))
 
 
@@ -330,6 +330,13 @@ def _analysis_note(name: str, part: Study, card: DisclosureCard) -> str:
     parameters = ", ".join(f"{key} = {value}" for key, value in values.items()) or "defaults"
     steps = ", ".join(dict.fromkeys(step for step, _ in card.steps))
     return f"analysis {name}: {card.method}; parameters: {parameters}; steps: {steps}."
+
+
+def _difference_note(study: Study) -> str:
+    """Return a note on the smallest difference between the patients of two answers."""
+    if least := study.min_difference:
+        return f"any two answers are about the same patients, or differ by at least {least} (min_difference = {least})."
+    return "answers are not compared (min_difference): the difference of two may be the row of one patient."
 
 
 def _sum_note(study: Study) -> list[str]:

@@ -133,14 +133,19 @@ class Study(Table):
         """
         sources, shared = self.privacy.sites, self.privacy.policy
         if shared is None and not sources:
-            have_ids = bool(self.data.id_column or self.data.identifiers or self.data.events)
-            return dict.fromkeys(self.sites, simulated_policy(len(self.sites), have_ids=have_ids))
+            return dict.fromkeys(self.sites, simulated_policy(len(self.sites)))
         policies = {
             site: _read_policy(sources[site]) if site in sources else _read_policy(shared).of_site(site)
             for site in self.sites
         }
         accounts = self.about.output / "accounts" / "policy.toml"
         return {site: policy.relative_to(accounts.with_stem(site)) for site, policy in policies.items()}
+
+    @property
+    def min_difference(self) -> int:
+        """Smallest `min_difference` of the policies, for records with ids or without, as in this study."""
+        have_ids = bool(self.data.id_column or self.data.identifiers or self.data.events)
+        return min(policy.difference_of(have_ids=have_ids) for policy in self.policies.values())
 
     def with_output(self, output: Path) -> Self:
         """Return the same study with another folder for its run folders."""

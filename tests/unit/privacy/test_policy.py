@@ -67,13 +67,16 @@ def test_what_a_policy_has_to_remember_lies_beside_its_file(tmp_path):
     assert (policy.account, policy.cohorts) == (str(tmp_path / "kept/a.jsonl"), str(tmp_path / "kept/c"))
     path.write_text("min_patients = 5\n")
     assert (Policy.read(path).account, Policy.read(path).cohorts) == (None, None)
+    assert Policy.read(path).remembering(path).cohorts == str(tmp_path / "lyon.cohorts")
+    path.write_text("min_difference = 0\n")
+    assert Policy.read(path).remembering(path).cohorts is None
 
 
 def test_the_default_policy_is_the_one_of_the_page():
     assert dataclasses.asdict(Policy()) == {
         "min_patients": 10,
         "min_patients_in_total": 0,
-        "min_difference": 0,
+        "min_difference": None,
         "max_parameters_per_patient": 1 / 3,
         "methods": None,
         "columns": None,
@@ -102,7 +105,7 @@ def test_a_share_of_parameters_is_a_number_and_0_switches_it_off():
 )
 def test_a_count_of_a_policy_is_a_whole_number_from_0_on(name):
     assert getattr(Policy(**{name: 0}), name) == 0
-    for value in (-1, 1.0, True, "1", None):
+    for value in (-1, 1.0, True, "1", *([] if name == "min_difference" else [None])):
         with pytest.raises(ConfigurationError) as caught:
             Policy(**{name: value})
         error = caught.value

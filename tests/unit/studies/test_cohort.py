@@ -245,7 +245,9 @@ def test_faulty_subgroups_are_refused_when_the_study_is_read(tmp_path, old, new,
 def test_the_policy_of_a_simulation_is_that_of_a_new_site(tmp_path):
     study = read_study(write_study(tmp_path))
     written = read_site(make_site("lyon", tmp_path / "lyon").folder).policy_for(study.name)
-    assert replace(written, cohorts=None) == NEW_SITE == study.policies["lyon"]
+    assert replace(written, cohorts=None) == NEW_SITE
+    assert replace(study.policies["lyon"], min_difference=NEW_SITE.min_difference) == NEW_SITE
+    assert study.policies["lyon"].difference_of(have_ids=True) == NEW_SITE.min_difference
     assert refused_at_new_sites(study) == []
 
 
