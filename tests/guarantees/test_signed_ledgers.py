@@ -534,3 +534,19 @@ def test_many_sites_keep_the_ends_of_a_group_each(tmp_path, monkeypatch):
     assert sorted(len(group) for group in groups) == [2, 2, 3]
     assert set(read_statement(tmp_path / "heads.json").heads) == set(names)
     assert record.state() == {}
+
+
+@pytest.mark.parametrize("field", ["signature", "key"])
+@pytest.mark.parametrize("change", [str.upper, lambda text: text[:2] + " " + text[2:]], ids=["capitals", "space"])
+def test_a_key_or_signature_in_other_digits_is_refused(tmp_path, field, change):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path, signer=Identity.generate(), study="s")
+    for number in range(3):
+        ledger.append("refusal", {"n": number})
+    verify_ledger(path)
+    lines = path.read_text().splitlines()
+    text = json.loads(lines[1])[field]
+    lines[1] = lines[1].replace(text, change(text))
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(IntegrityError, match="entry 2 "):
+        verify_ledger(path)

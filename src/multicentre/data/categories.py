@@ -9,6 +9,7 @@ Column names and level names together define the encoding of a table.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ Floats = NDArray[np.float64]
 Categories = Mapping[str, Sequence[object]]
 Levels = Mapping[str, tuple[str, ...]]
 MARK = "="
+# A mark or a backslash in the name of a variable follows a backslash in the names of its levels.
+_MARKS, _ESCAPES, _ESCAPED = re.compile(r"[\\=]"), re.compile(r"\\([\\=])"), r"\\\g<0>"
+_PARTS = re.compile(r"((?:\\.|[^\\=])*)=(.*)", re.DOTALL)
 
 
 def level_name(level: object) -> str:
@@ -132,6 +136,30 @@ def read_levels(column: pd.Series, levels: Sequence[str]) -> Floats | Fault:
     return values
 
 
+def join_level(variable: str, level: str) -> str:
+    r"""Return the name ``variable=level``; a mark in the variable is escaped, so that the name can be split again.
+
+    Examples
+    --------
+    >>> join_level("sex", "f"), join_level("GCS<=8", "1")
+    ('sex=f', 'GCS<\\=8=1')
+    """
+    return f"{_MARKS.sub(_ESCAPED, variable)}{MARK}{level}"
+
+
+def split_level(name: str) -> tuple[str, str]:
+    """Return variable and level of a name from :func:`join_level`.
+
+    Examples
+    --------
+    >>> split_level("sex=f"), split_level(join_level("GCS<=8", "a=b"))
+    (('sex', 'f'), ('GCS<=8', 'a=b'))
+    """
+    parts = _PARTS.match(name)
+    variable, level = parts.groups() if parts else (name, "")
+    return _ESCAPES.sub(r"\1", variable), level
+
+
 def level_names(levels: Levels) -> tuple[str, ...]:
     """Return the names ``name=level`` of all levels, in order.
 
@@ -140,22 +168,21 @@ def level_names(levels: Levels) -> tuple[str, ...]:
     >>> level_names({"sex": ("f", "m")})
     ('sex=f', 'sex=m')
     """
-    return tuple(f"{name}{MARK}{level}" for name, category_levels in levels.items() for level in category_levels)
+    return tuple(join_level(name, level) for name, category_levels in levels.items() for level in category_levels)
 
 
 def families(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Group names ``name=level`` by category: output of :func:`level_names`, or columns of that form.
+    """Group names of :func:`level_names` by category.
 
     Examples
     --------
-    >>> families(["sex=f", "sex=m", "age"])
+    >>> families(["sex=f", "sex=m"])
     {'sex': ('sex=f', 'sex=m')}
     """
     by_category: dict[str, tuple[str, ...]] = {}
     for name in names:
-        category, mark, _ = name.partition(MARK)
-        if mark:
-            by_category[category] = (*by_category.get(category, ()), name)
+        category, _ = split_level(name)
+        by_category[category] = (*by_category.get(category, ()), name)
     return by_category
 
 
@@ -204,7 +231,7 @@ def read_level(X: Floats, columns: Sequence[str], names: Sequence[str], level: s
     places = {name: place for place, name in enumerate(columns)}
     if level in places:
         return np.asarray(X[:, places[level]])
-    family = families(names).get(level.partition(MARK)[0], ())
+    family = families(names).get(split_level(level)[0], ())
     others = [places[name] for name in family if name in places]
     if level not in family or len(others) != len(family) - 1:
         return None

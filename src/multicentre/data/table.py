@@ -16,11 +16,13 @@ from multicentre.data.categories import (
     declare_levels,
     families,
     have_other_levels,
+    join_level,
     level_name,
     level_names,
     levels_left,
     read_level,
     read_levels,
+    split_level,
 )
 from multicentre.data.cells import Fault, raise_faults, read_numbers
 from multicentre.data.frames import is_frame, to_pandas
@@ -205,7 +207,7 @@ def encode_table(
     levels = declare_levels(frame, usable, categories)
     values, names = encode_frame(frame, usable, levels, faults)
     check_references(levels, references or {})
-    dropped = {f"{name}={level_name(level)}" for name, level in (references or {}).items()}
+    dropped = {join_level(name, level_name(level)) for name, level in (references or {}).items()}
     places = [place for place, name in enumerate(names) if name not in dropped]
     remaining = tuple(names[place] for place in places)
     return Encoded(values[:, places], remaining, levels_left(level_names(levels), remaining))
@@ -270,8 +272,8 @@ def _unique_columns(frame: pd.DataFrame) -> set[object]:
 
 def _rows_of_data(data: Any, columns: tuple[str, ...], levels: tuple[str, ...]) -> Floats:
     """Return the columns of a fit from encoded data, which may have more columns and other references."""
-    declared, sources = families(data.levels), {name.partition("=")[0] for name in columns}
-    fitted = {category: family for category, family in families(levels).items() if category in sources}
+    declared, used = families(data.levels), set(columns)
+    fitted = {category: family for category, family in families(levels).items() if used & set(family)}
     if other := [name for name, family in fitted.items() if have_other_levels(declared.get(name, ()), family)]:
         raise SchemaMismatch(
             f"X must have the levels of the categories of the fit; got different levels of {', '.join(other[:8])}",
@@ -296,6 +298,6 @@ def _rows_of_frame(frame: pd.DataFrame, columns: tuple[str, ...], levels: tuple[
     of_category = {name: category for category, family in families(levels).items() for name in family}
     sources = [name if name in frame.columns else of_category.get(name, name) for name in columns]
     categories = {category: family for category, family in families(levels).items() if category in sources}
-    declared = {name: tuple(one.partition("=")[2] for one in family) for name, family in categories.items()}
+    declared = {name: tuple(split_level(one)[1] for one in family) for name, family in categories.items()}
     values, names = encode_frame(frame, list(dict.fromkeys(sources)), declared)
     return np.ascontiguousarray(values[:, [names.index(name) for name in columns]])

@@ -110,7 +110,8 @@ class Tabular(Identified):
             The data have none of these columns.
         """
         allowed = set(names)
-        places = [place for place, name in enumerate(self._columns) if {name, name.partition("=")[0]} & allowed]
+        category_of = {level: category for category, family in families(self._levels).items() for level in family}
+        places = [place for place, name in enumerate(self._columns) if {name, category_of.get(name, name)} & allowed]
         if not places:
             raise DataError(
                 "at least one column must remain; none does",

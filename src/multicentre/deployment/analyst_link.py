@@ -26,7 +26,7 @@ from multicentre.engines.remote.opening import Opening
 from multicentre.engines.remote.packing import Reply, pack_own_error, unpack_error
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES, receive_frame, send_frame
 from multicentre.errors import ConfigurationError, MessageError, MulticentreError, RefusedByPolicy
-from multicentre.privacy.secure_sum.identity import verify
+from multicentre.privacy.secure_sum.identity import bytes_of_hex, verify
 
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 _LARGEST_ORDER = 4 * 2**20  # a study file has a few kilobytes
@@ -163,7 +163,7 @@ def receive_order(connection: socket.socket, superlink: int, warn: Callable[[str
     header, packed = expect_frame(connection, "order", _LARGEST_ORDER)
     order = Order.unpack(packed)
     try:
-        signature = bytes.fromhex(str(header.get("signature")))
+        signature = bytes_of_hex(str(header.get("signature")))
     except ValueError:
         raise _malformed() from None
     if not verify(bytes.fromhex(order.card.public_key), signature, _proof(nonce, packed)):

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from multicentre.data.categories import split_level
+
 Phrase = str | Mapping[Any, str] | Callable[[Any], str]
 """Text with ``{}`` for the value (nothing for None), texts by value, or a function of the estimator; "" for none."""
 
@@ -107,9 +109,9 @@ def reference_levels(levels: tuple[str, ...], columns: tuple[str, ...]) -> dict[
     >>> reference_levels(("arm=old", "arm=new", "sex=f", "sex=m"), ("age", "arm=new"))
     {'arm': 'old'}
     """
-    used = {name.partition("=")[0] for name in columns if name in levels}
-    absent = [name.partition("=") for name in levels if name not in columns]
-    return {category: level for category, _, level in absent if category in used}
+    used = {split_level(name)[0] for name in columns if name in levels}
+    absent = [split_level(name) for name in levels if name not in columns]
+    return {category: level for category, level in absent if category in used}
 
 
 def _plain(value: Any) -> str:

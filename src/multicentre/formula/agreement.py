@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.session import Session
-from multicentre.data.categories import families, level_name
+from multicentre.data.categories import families, join_level, level_name, split_level
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
 from multicentre.data.schema import Columned
 from multicentre.errors import ConfigurationError, DataError, MessageError
@@ -172,12 +172,12 @@ def _levels(factor: Factor, described: Columned) -> tuple[str, ...]:
     """Return the levels of a category, the reference first."""
     call = factor.calls[-1] if factor.calls else Call("C")
     names = families(described.levels).get(factor.column, ())
-    declared = tuple(name.partition("=")[2] for name in names)
+    declared = tuple(split_level(name)[1] for name in names)
     chosen = call.get("levels")
     levels = declared if chosen is None else tuple(map(level_name, chosen if isinstance(chosen, tuple) else (chosen,)))
     absent = [name for name in names if name not in described.columns]
     reference = call.get("ref")
-    first = absent[0].partition("=")[2] if reference is None and absent else levels[0] if levels else ""
+    first = split_level(absent[0])[1] if reference is None and absent else levels[0] if levels else ""
     first = first if reference is None else level_name(reference)
     where, example = f"formula, {factor.name}", f"C({factor.column}, levels=[1, 2, 3])"
     if declared and set(levels) != set(declared):
@@ -346,7 +346,7 @@ def cell_names(design: Design) -> list[str]:
     for factor in design.factors:
         names += [f"{factor.name}{OUTSIDE}"] if factor.steps or factor.levels else []
         if factor.levels:
-            names += [f"{factor.source}={level}" for level in factor.levels]
+            names += [join_level(factor.source, level) for level in factor.levels]
         elif factor.is_spline:
             lead = LEADING[factor.steps[-1].function]
             names += [f"{factor.name}, range {place + 1}" for place in range(len(factor.steps[-1].numbers) - lead - 1)]

@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.categories import families, read_level
+from multicentre.data.categories import families, join_level, read_level
 from multicentre.errors import DataError, MessageError, SchemaMismatch, nearest_name
 from multicentre.formula.design import BuiltFactor, Design
 from multicentre.formula.functions import SCALARS, apply_scalar, apply_spline
@@ -120,7 +120,8 @@ def level_values(factor: BuiltFactor, table: Table, fixed: tuple[str, str] = (""
         return np.broadcast_to(chosen, (len(table.X), len(factor.levels)))
     if factor.source in families(table.levels):
         parts = [
-            read_level(table.X, table.columns, table.levels, f"{factor.source}={level}") for level in factor.levels
+            read_level(table.X, table.columns, table.levels, join_level(factor.source, level))
+            for level in factor.levels
         ]
         present = [part for part in parts if part is not None]
         if len(present) < len(parts):
@@ -200,7 +201,8 @@ def check_names(sources: Iterable[str], columns: Sequence[str], levels: Sequence
     """
     available = [*columns, *families(levels)]
     if absent := [name for name in sources if name not in available]:
-        names = list(dict.fromkeys(name.partition("=")[0] for name in columns))
+        category_of = {level: category for category, family in families(levels).items() for level in family}
+        names = list(dict.fromkeys(category_of.get(name, name) for name in columns))
         raise SchemaMismatch(
             f"names in a formula must be columns or categories of the data; got {', '.join(absent)}",
             where="formula",

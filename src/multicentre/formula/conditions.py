@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.categories import families
+from multicentre.data.categories import families, split_level
 from multicentre.data.tabular import Tabular
 from multicentre.errors import ConfigurationError, nearest_name
 from multicentre.formula.lexer import Token, split_formula
@@ -268,7 +268,7 @@ def _level_of_each(data: Tabular, family: tuple[str, ...], is_text: bool) -> tup
     reference = next((name for name in family if name not in present), family[0])
     names = np.array([*present, reference])
     place = np.where((indicators == 1).any(axis=1), np.argmax(indicators == 1, axis=1), len(present))
-    texts = np.array([name.partition("=")[2] for name in names])
+    texts = np.array([split_level(name)[1] for name in names])
     try:
         return (texts if is_text else texts.astype(np.float64))[place], missing
     except ValueError:

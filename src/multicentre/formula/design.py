@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Message, array, flag, texts
+from multicentre.data.categories import join_level
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.formula.functions import (
     LARGEST_EXPONENT,
@@ -68,7 +69,7 @@ class BuiltFactor:
     def column_names(self) -> tuple[str, ...]:
         """Names of the factor's columns."""
         if self.levels:
-            return tuple(f"{self.source}={level}" for level in self.levels[int(self.reduced) :])
+            return tuple(join_level(self.source, level) for level in self.levels[int(self.reduced) :])
         if not self.is_spline:
             return (self.name,)
         last = self.steps[-1]

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from multicentre.core.storage import read_regular
 from multicentre.errors import IntegrityError
-from multicentre.privacy.secure_sum.identity import Identity, verify
+from multicentre.privacy.secure_sum.identity import Identity, bytes_of_hex, verify
 
 GENESIS = "0" * 64
 _ENTRY, _STATEMENT = "multicentre ledger entry v1", "multicentre ledger heads v1"
@@ -214,8 +214,8 @@ def _head_is_signed(key: str, signature: str, study: str, entries: int, digest: 
 
 
 def is_signed(key: str, signature: str, text: bytes) -> bool:
-    """Return whether a signature of a text is valid under a key; both in hexadecimal digits."""
+    """Return whether a signature of a text is valid under a key; both in lower-case hexadecimal digits."""
     try:
-        return verify(bytes.fromhex(key), bytes.fromhex(signature), text)
+        return verify(bytes_of_hex(key), bytes_of_hex(signature), text)
     except ValueError:
         return False

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.steps import step
+from multicentre.data.categories import join_level, split_level
 from multicentre.errors import ConfigurationError
 from multicentre.formula.columns import build_columns, differentiate_columns
 from multicentre.formula.design import Design
@@ -57,8 +58,7 @@ class EffectsPart(FormulaPart):
 
     def _mean_at(self, request: messages.Effects, level: str) -> tuple[Floats, float]:
         """Return the derivatives and the sum of the predicted means if all patients had a level."""
-        category, _, value = level.partition("=")
-        columns = build_columns(self._design, self._table, (category, value))[:, self._places]
+        columns = build_columns(self._design, self._table, split_level(level))[:, self._places]
         rows = np.column_stack([np.ones(len(columns)), np.nan_to_num(columns - request.centre) / request.spread])
         predictor = rows @ request.coefficients + self._offset / request.scale
         mean, weights = predicted_mean(self._link, predictor), self._weights
@@ -111,7 +111,7 @@ def requested_effects(design: Design) -> tuple[list[str], list[str], list[str]]:
     factors = [design.factors[place] for place in used]
     columns = list(dict.fromkeys(factor.source for factor in factors if not factor.levels))
     references = {
-        f"{factor.source}={level}": f"{factor.source}={factor.levels[0]}"
+        join_level(factor.source, level): join_level(factor.source, factor.levels[0])
         for factor in factors
         for level in factor.levels[1:]
     }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import texts
-from multicentre.data.categories import families
+from multicentre.data.categories import families, join_level, split_level
 from multicentre.data.frames import is_frame
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import add_indicators
@@ -95,7 +95,7 @@ class HasFormula(RegressionResults):
     def _reference_levels(self) -> Mapping[str, str]:
         if self.fitted_design is None:
             return super()._reference_levels()
-        return dict(name.partition("=")[::2] for name in requested_effects(self.fitted_design)[2])
+        return dict(split_level(name) for name in requested_effects(self.fitted_design)[2])
 
     @property
     def _offset_column(self) -> str:
@@ -182,7 +182,7 @@ class HasFormula(RegressionResults):
             if factor.source in base and factor.levels
         }
         base |= dict.fromkeys((name for name in design.data_levels if name in base), 0.0)
-        base |= {f"{name}={value}": 1.0 for name, value in at.items() if isinstance(value, str)}
+        base |= {join_level(name, value): 1.0 for name, value in at.items() if isinstance(value, str)}
         base |= {name: float(value) for name, value in at.items() if name in base and not isinstance(value, str)}
         columns = np.tile([base[name] for name in design.data_columns], (len(values), 1))
         columns[:, design.data_columns.index(variable)] = values

@@ -53,7 +53,7 @@ from multicentre.analytics.describe.units import MORE_DIGITS, agree_exponents, n
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
-from multicentre.data.categories import families
+from multicentre.data.categories import families, join_level, split_level
 from multicentre.data.schema import agree_tables
 from multicentre.errors import ConfigurationError, nearest_name
 from multicentre.estimator.model_in_force import Phrases
@@ -270,15 +270,16 @@ class Describe(DescribeResults):
                 where="categorical",
                 hint=f"The columns are {', '.join(described.columns[:10])}.",
             )
-        levels += [f"{name}={level}" for name in self.categorical for level in ("0", "1")]
-        numbers = [name for name in described.columns if "=" not in name and name not in self.categorical]
+        levels += [join_level(name, level) for name in self.categorical for level in ("0", "1")]
+        others = {*described.levels, *self.categorical}
+        numbers = [name for name in described.columns if name not in others]
         outcome = next(iter(described.outcome), OUTCOME)
         if described.classes:
-            levels += [f"{outcome}={level}" for level in described.classes]
+            levels += [join_level(outcome, level) for level in described.classes]
         elif outcome not in numbers:
             numbers.append(outcome)
         by = outcome if self.by == OUTCOME and OUTCOME not in described.columns else self.by
-        group_levels = tuple(name.partition("=")[2] for name in levels if name.partition("=")[0] == by)
+        group_levels = tuple(level for variable, level in map(split_level, levels) if variable == by)
         if self.by and not group_levels:
             categories = families(levels)
             raise ConfigurationError(
@@ -286,7 +287,7 @@ class Describe(DescribeResults):
                 where="by",
                 hint=f"{nearest_name([self.by], categories)}Categories are {', '.join(categories) or 'none'}.",
             )
-        other_levels = tuple(name for name in levels if name.partition("=")[0] != by)
+        other_levels = tuple(name for name in levels if split_level(name)[0] != by)
         return Groups(by or "", group_levels, tuple(numbers), other_levels)
 
     def _find_steps(self, session: Session) -> NDArray[np.bool_]:

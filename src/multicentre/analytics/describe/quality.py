@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from multicentre.analytics.describe.messages import SiteQuality
 from multicentre.analytics.describe.site_quality import SPIKES
+from multicentre.data.categories import split_level
 
 Floats = NDArray[np.float64]
 # Standardised difference from the other sites above which a shift is named; 0.1 is small, 0.25 large (Stuart 2010).
@@ -204,7 +205,7 @@ def _lone_levels(answers: Mapping[str, SiteQuality], levels: Sequence[str]) -> l
     for place, level in enumerate(levels):
         users = [site for site, answer in answers.items() if answer.uses[place]]
         if len(users) == 1:
-            variable, _, name = level.partition("=")
+            variable, name = split_level(level)
             sentence = f"Only {users[0]} has at least the minimum of patients with {variable} = {name}."
             findings.append(Finding(variable, users[0], "level", float("nan"), sentence))
     return findings

@@ -41,7 +41,7 @@ from multicentre.analytics.describe.units import LARGEST_EXPONENT, check_sums, e
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.core.transcript import digest_of
-from multicentre.data.categories import families, read_level
+from multicentre.data.categories import families, join_level, read_level, split_level
 from multicentre.data.records import effective_departures, is_dominated
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
@@ -268,7 +268,7 @@ class DescribeSite(CountingPart):
         groups = self._groups
         if not groups.by:
             return np.column_stack([np.ones(len(self.data)), np.zeros(len(self.data))])
-        values = np.column_stack([self._level(f"{groups.by}={level}") for level in groups.group_levels])
+        values = np.column_stack([self._level(join_level(groups.by, level)) for level in groups.group_levels])
         members = np.nan_to_num(values)
         return np.column_stack([members, members.sum(axis=1) == 0])
 
@@ -305,7 +305,7 @@ class DescribeSite(CountingPart):
     def _level(self, name: str) -> Floats:
         """Return 1 for the patients of a level, 0 for others, NaN where missing, shape (n,)."""
         data = self.data
-        variable, _, level = name.partition("=")
+        variable, level = split_level(name)
         if variable in families(data.levels):
             values = read_level(data.X, data.columns, data.levels, name)
             if values is None:

@@ -19,6 +19,7 @@ from multicentre.analytics.describe.table_one import (
     table_texts,
 )
 from multicentre.core.published_counts import count_text
+from multicentre.data.categories import split_level
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -116,7 +117,7 @@ class SiteTable:
         hidden = self._suppress(inner, by_site, suppressed)
         texts = self._texts(inner, suppressed.flags, suppressed.is_marked, by_site, hidden, with_shares=True)
         rows = [
-            Row(name, "n (%)", self.table.groups.levels[place].partition("=")[2], texts[row])
+            Row(name, "n (%)", split_level(self.table.groups.levels[place])[1], texts[row])
             for row, place in enumerate(places)
         ]
         return [*rows, Row(name, "missing", "", texts[-1])] if inner[-1].any() else rows

@@ -29,6 +29,7 @@ from multicentre.analytics.describe.suppression import (
     with_totals,
 )
 from multicentre.core.published_counts import count_text
+from multicentre.data.categories import split_level
 from multicentre.estimator.printing import p_cell
 
 Floats = NDArray[np.float64]
@@ -211,7 +212,7 @@ class TableOne:
         """Places of the levels of each category."""
         places: dict[str, list[int]] = {}
         for place, name in enumerate(self.groups.levels):
-            places.setdefault(name.partition("=")[0], []).append(place)
+            places.setdefault(split_level(name)[0], []).append(place)
         return places
 
     def sizes(self) -> list[str]:
@@ -305,7 +306,7 @@ class TableOne:
             p_value, is_small = chi_square_test(grouped)
             figures = [decimal_text(difference_of_shares(grouped), 2), p_text(p_value, "†" if is_small else "")]
             tests = ["-", "-"] if suppressed.flags[:-1].any() else figures
-        levels = [self.groups.levels[place].partition("=")[2] for place in places]
+        levels = [split_level(self.groups.levels[place])[1] for place in places]
         rows = [
             Row(name, "n (%)", level, texts[row] + (tests if row == 0 else self._blank()))
             for row, level in enumerate(levels)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.categories import families, read_level
+from multicentre.data.categories import families, read_level, split_level
 from multicentre.errors import ConfigurationError, DataError, nearest_name
 
 Floats = NDArray[np.float64]
@@ -68,11 +68,11 @@ def find_groups(
         values = tuple(float(level) for level in ((0.0, 1.0) if levels is None else levels))
         grouping = Grouping(tuple(f"{value:g}" for value in values), (group,) * len(values), values)
     else:
-        family = families(declared).get(group) or tuple(name for name in columns if name.startswith(f"{group}="))
+        family = families(declared).get(group) or tuple(name for name in columns if split_level(name)[0] == group)
         _check_one_reference(group, family, columns)
-        grouping = Grouping(tuple(name.partition("=")[2] for name in family), family, (1.0,) * len(family))
+        grouping = Grouping(tuple(split_level(name)[1] for name in family), family, (1.0,) * len(family))
     if not grouping.columns:
-        valid_names = list(dict.fromkeys(name.partition("=")[0] for name in columns))
+        valid_names = [*columns, *families(declared)]
         raise ConfigurationError(
             f"group must be a column or category of the data; got {group!r}",
             where=f"group {group!r}",
