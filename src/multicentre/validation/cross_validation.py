@@ -390,6 +390,8 @@ def cross_validate(
         )
     before = _traffic(federation)
     plans = [splitter] if isinstance(splitter, FoldPlan) else splitter.plans(federation)
+    for plan in plans:
+        plan.check_quorum()
     prevalence = _prevalence(plans[0])
     if scoring is None and prevalence < RARE and isinstance(judge.evaluator, ClassScores):
         judge = _judge(estimator, _scores_of_rare_classes(judge.evaluator, plans[0]))

@@ -68,6 +68,7 @@ def test_a_run_holds_each_site_out_and_combines_their_scores(tmp_path):
     study = study_of(tmp_path, **terms)
     content = study.model_dump(by_alias=True, exclude_none=True)
     content["privacy"]["policy"] = {"min_sites_in_sum": 2}  # two of three sites fit each model
+    content["run"]["quorum"] = 2
     folder = run_study(study_from_mapping(content, folder=tmp_path))
     found = folder.read("cross-validation.json")
     assert list(found["held_out"]) == ["lyon", "oslo", "rome"]

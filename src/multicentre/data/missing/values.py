@@ -108,6 +108,11 @@ class MissingValues:
     n_records: int
     n_incomplete: int | None
 
+    @property
+    def totals(self) -> tuple[int | None, ...]:
+        """Records, incomplete records and missing entries of every column, over all sites."""
+        return (self.n_records, self.n_incomplete, *self.entries)
+
     def line(self, least: int = LEAST_PUBLISHED) -> str:
         """Return one sentence with the number of records left out or of incomplete records, small counts as "<5"."""
         if self.n_incomplete == 0:
@@ -327,7 +332,8 @@ class HandlesMissing:
     def missing_by_site(self) -> pd.DataFrame:
         """Request the counts of missing values from every site.
 
-        A site answers only if none of its counts is below its policy's minimum of patients.
+        A site answers only if none of its counts is below its policy's minimum of patients. If the total and the
+        answers would tell a small count of the other sites, the smallest answer is left out too.
 
         Returns
         -------
@@ -341,9 +347,30 @@ class HandlesMissing:
         part = typing.cast("type[TabularPart]", session.part)
         answers = session.ask(part.report_gaps, Nothing(), skip_refusals=True)
         rows = {site: _row_of(answers.get(site), self.missing_values_.columns) for site in session.sites}
-        frame = pd.DataFrame.from_dict(rows, orient="index")
+        values = self.missing_values_
+        totals = dict(zip(["records", "incomplete", *values.columns], values.totals, strict=True))
+        frame = hide_remainders(pd.DataFrame.from_dict(rows, orient="index"), totals, self.least_published)
         frame.attrs["refused"] = answers.refused
         return frame
+
+
+def hide_remainders(frame: pd.DataFrame, totals: Mapping[str, int | None], least: int) -> pd.DataFrame:
+    """Leave out counts of sites from which, with the total, a small count of the other sites would follow.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [12.0, 20.0, np.nan]}, index=["lyon", "oslo", "rome"])
+    >>> hide_remainders(frame, {"age": 34}, 5)["age"].tolist()
+    [nan, 20.0, nan]
+    """
+    for name, total in totals.items():
+        answers = frame[name].sort_values().dropna()
+        answers = answers[answers > 0]
+        while total is not None and len(answers) and 0 < total - answers.sum() < least:
+            frame.loc[answers.index[0], name] = np.nan
+            answers = answers.iloc[1:]
+    return frame
 
 
 def _row_of(answer: Gaps | None, columns: Sequence[str]) -> dict[str, float]:

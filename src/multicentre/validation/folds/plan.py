@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.consortium import Consortium
+from multicentre.core.published_counts import count_text
 from multicentre.core.session import Session
 from multicentre.errors import ConfigurationError, DataError
 
@@ -86,6 +87,29 @@ class FoldPlan:
         self._check(fold)
         return self._select([fold], fold, self.tested)
 
+    def check_quorum(self) -> None:
+        """Check that masked sums of a study are over as many sites as its stewards approved, in all folds.
+
+        Raises
+        ------
+        ConfigurationError
+            A fold has records of fewer sites; sites would refuse its sums.
+        """
+        consortium = self.session.consortium
+        if not (consortium.terms.agreed and consortium.protection == "masked"):
+            return
+        needed = consortium.terms.needed_of_willing(len(consortium.sites), masked=True)
+        for fold in range(self.n_splits):
+            for part in (self.present, self.tested):
+                n_sites = sum(fold in folds for folds in part.values())
+                if 1 < n_sites < needed:  # a sum of one site is not masked
+                    raise ConfigurationError(
+                        f"each fold must have enough patients at {needed} sites, the quorum of the study; fold {fold} "
+                        f"has them at {n_sites}",
+                        where="validation",
+                        hint=f"Use fewer folds, or agree with the sites on quorum = {n_sites}, under [run].",
+                    )
+
     def branches(self, n_branches: int) -> list[Self]:
         """Return copies of the plan for fits side by side; see :meth:`Consortium.branches`."""
         around = self.branch or self.session.federation
@@ -103,10 +127,10 @@ class FoldPlan:
         if not self.n_excluded:
             return ""
         total = self.n_excluded + round(float(self.counts.sum()))
-        counts_sentence = f"{self.n_excluded} of {total} records are in no fold"
+        counts_sentence = f"{count_text(self.n_excluded)} of {total} records are in no fold"
         if not self.n_left_out:
             return f"{counts_sentence}: they lack an identifier or covariate, or the strategy excludes them."
-        others = "" if self.n_left_out == self.n_excluded else f"{self.n_left_out} of them "
+        others = "" if self.n_left_out == self.n_excluded else f"{count_text(self.n_left_out)} of them "
         return (
             f"{counts_sentence}, {others}because their sites have fewer patients in a fold than their policies require."
         )
@@ -178,8 +202,8 @@ def check_outcomes(plan: FoldPlan, *, needed: bool = True) -> None:
         )
     if fewest < FEW_RECORDS:
         warnings.warn(
-            f"{plan.strategy}: fold {fold} has {fewest or 'no'} records of class {occurring[place]} of the outcome; "
-            "its scores are unreliable",
+            f"{plan.strategy}: fold {fold} has {count_text(fewest) if fewest else 'no'} records of class "
+            f"{occurring[place]} of the outcome; its scores are unreliable",
             stacklevel=3,
         )
 

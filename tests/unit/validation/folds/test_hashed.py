@@ -332,7 +332,7 @@ def test_a_fold_without_an_event_is_refused_and_one_with_few_warned_of():
         )
         for name, data in sites.items()
     }
-    with pytest.warns(UserWarning, match=r"HashGroupKFold: fold \d has \d records of class 1"):
+    with pytest.warns(UserWarning, match=r"HashGroupKFold: fold \d has (\d|<5) records of class 1"):
         HashGroupKFold(3).plan(federate(some))
 
 

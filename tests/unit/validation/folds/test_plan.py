@@ -13,6 +13,7 @@ import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, DisclosureWarning
 from multicentre.linkage.persons import array_strata, outcome_strata
+from multicentre.validation.cross_validation import cross_validate
 from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut, draw_folds
 from multicentre.validation.folds.group_sizes import spare_few
 from multicentre.validation.folds.hashed import HashGroupKFold
@@ -53,8 +54,25 @@ def test_outcomes_are_checked():
         outcomes([[10, 0, 10], [40, 0, 0]])
     with pytest.warns(UserWarning, match="fold 0 has 9 records of class 2"):
         outcomes([[10, 0, 9], [40, 0, 10]])
+    with pytest.warns(UserWarning, match="fold 0 has <5 records of class 2"):
+        outcomes([[10, 0, 4], [40, 0, 10]])
     with pytest.warns(UserWarning, match="fold 1 has no records of class 2"):
         outcomes([[10, 0, 10], [40, 0, 0]], needed=False)
+
+
+@pytest.mark.filterwarnings("ignore:HashGroupKFold.*are in no fold")
+def test_a_study_over_too_few_sites_in_a_fold_is_refused_before_its_fits():
+    sites, _ = people_sites(60)
+    few = {**sites, "small": next(iter(sites.values())).take(np.arange(24))}
+    for agreed, quorum in (("", "all"), ("digest", 3)):
+        federation = mc.Federation.in_process(few, agreed=agreed, quorum=quorum)
+        HashGroupKFold(4).plan(federation).check_quorum()
+    federation = mc.Federation.in_process(few, agreed="digest")
+    with pytest.raises(
+        ConfigurationError, match=r"at 4 sites, the quorum of the study; fold \d has them at 3"
+    ) as caught:
+        cross_validate(mc.survival.FedCox(), federation, cv=HashGroupKFold(4))
+    assert "quorum = 3" in caught.value.hint
 
 
 def classes_of(fewest):
