@@ -1,4 +1,4 @@
-"""The five policies of docs/policies.md: each permits its first study, and refuses the second one as printed."""
+"""The six policies of docs/policies.md: each permits its first study, and refuses the second one as printed."""
 
 import re
 import tomllib
@@ -53,6 +53,10 @@ STUDIES = {
     "Only these methods and columns": ((survival, mc.survival.FedCox), (survival, mc.survival.FedRSF)),
     "A privacy budget": ((tables, lambda: logistic(0.8)), (tables, logistic)),
     "No values of single patients": ((survival, mc.survival.FedCox), (aligned, lambda: mc.clustering.FedMSGL(2))),
+    "A hospital with few patients": (
+        (lambda: survival((200, 180, 8)), mc.survival.FedCox),
+        (lambda: survival((200, 8)), mc.survival.FedCox),
+    ),
 }
 
 
@@ -65,7 +69,7 @@ def fit(section, study):
             return make_model().fit(federation)
 
 
-def test_the_page_has_five_policies():
+def test_the_page_has_six_policies():
     assert list(SECTIONS) == list(STUDIES)
 
 

@@ -43,6 +43,7 @@ vault = "keys/vault"
 # What may leave. This table may also be a separate file: write policy = "policy.toml" above [site] instead.
 [policy]
 {policy}
+# min_patients_in_share = 5  # few patients here: in masked sums, min_patients_in_total stands in for min_patients
 # max_parameters_per_patient = 0.33  # coefficients of a regression per patient; by default one third, 0: no limit
 # methods = ["fed-cox", "secure-sum"]
 # columns = ["age", "sex"]

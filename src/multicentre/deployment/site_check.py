@@ -301,7 +301,7 @@ def _patients(site: Site, study: Study, permissions: StudyPermissions, card: Dis
             where=study.name,
             hint="Have the study name data.id_column, or write min_difference = 0.",
         )
-    _check_enough(patients, people.among(), policy, card, study.name)
+    _check_enough(patients, people.among(), policy, card, study)
     if card.noised and not all(map(people.are_hidden_by, permissions.noised_parts)):
         raise RefusedByPolicy(
             f"the noise of the study hides one record per patient; got up to {people.most_records} records per patient",
@@ -313,20 +313,22 @@ def _patients(site: Site, study: Study, permissions: StudyPermissions, card: Dis
     return f"{len(patients)} {several} can be read"
 
 
-def _check_enough(data: Any, crowd: PatientCounts, policy: Policy, card: DisclosureCard, name: str) -> None:
+def _check_enough(data: Any, crowd: PatientCounts, policy: Policy, card: DisclosureCard, study: Study) -> None:
     """Raise RefusedByPolicy if there are too few patients for the releases of the study."""
     if all(step in card.individual for step, _ in card.steps):
         return
     counts = {} if card.noised else getattr(data, "n_patients_by_view", {})
-    few = [f"view {view} has" for view, count in counts.items() if 0 < crowd.fewest(count) < policy.min_patients]
-    if 0 < crowd.fewest(len(data)) < policy.min_patients:
+    least, key = (policy.least_in_share if study.masked else policy.min_patients), "min_patients"
+    key += "_in_share" * (least < policy.min_patients)
+    few = [f"view {view} has" for view, count in counts.items() if 0 < crowd.fewest(count) < least]
+    if 0 < crowd.fewest(len(data)) < least:
         few = ["the data have"]
     if few:
         raise RefusedByPolicy(
-            f"{few[0]} fewer patients here than the {policy.min_patients} that this site's policy requires "
-            "(min_patients), so that every run would be refused",
-            where=name,
-            hint="Ask its analyst to leave this site or the view out, or change min_patients in the policy.",
+            f"{few[0]} fewer patients here than the {least} that this site's policy requires "
+            f"({key}), so that every run would be refused",
+            where=study.name,
+            hint=f"Ask its analyst to leave this site or the view out, or change {key} in the policy.",
         )
 
 

@@ -61,6 +61,11 @@ _NOISE_HIDES = (
     "noise replaces the minimum of patients while the combined noised answers of the site are within epsilon "
     f"{EPSILON:g}."
 )
+_SHARE = (
+    "the minimum in totals stands in for the site's own (min_patients_in_share): a sum over at least {n_sites} sites "
+    "hides its few {counted}. All other sites together can compute its share, and so can a coordinator whose requests "
+    "leave the other sites nothing to add."
+)
 _CHECKED = (
     "min_patients_in_total is checked by the coordinator's process, which receives the number of {counted} behind each "
     "value as a masked sum."
@@ -98,6 +103,8 @@ class DisclosureCard:
         Privacy unit of the noise, with epsilon and delta; empty without noise.
     providers : tuple of str
         Distribution and version that provide the site parts here; empty if no single installed distribution does.
+    min_in_share : int, optional
+        Smallest number of patients behind a share of a masked total; None if `min_patients` applies to it too.
     """
 
     method: str
@@ -113,6 +120,7 @@ class DisclosureCard:
     n_sites: int | None = None
     guarantee: str = ""
     providers: tuple[str, ...] = ()
+    min_in_share: int | None = None
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -122,7 +130,9 @@ class DisclosureCard:
     @property
     def sentences(self) -> tuple[str, str, str]:
         """Sentences on the content, the number of patients behind it, and its readers."""
-        how_many = describe_counts(self.lines, self.min_patients, self.counted, self.guarantee)
+        how_many = describe_counts(
+            self.lines, self.min_patients, self.counted, self.guarantee, min_in_share=self.min_in_share
+        )
         return describe_content(self.lines), how_many, describe_readers(self.lines)
 
     @property
@@ -183,6 +193,7 @@ class DisclosureCard:
             n_sites=min((card.n_sites for card in cards if card.n_sites is not None), default=None),
             guarantee="; ".join(dict.fromkeys(card.guarantee for card in cards if card.guarantee)),
             providers=_each_once(card.providers for card in cards),
+            min_in_share=min((card.min_in_share for card in cards if card.min_in_share is not None), default=None),
         )
 
     def __str__(self) -> str:
@@ -321,6 +332,7 @@ def disclosure_card(
         n_sites=n_sites,
         guarantee="" if promise is None else _guaranteed(promise),
         providers=() if (provider := provider_of(part)) is None else (str(provider),),
+        min_in_share=policy.min_patients_in_share if terms.min_in_total and protection == "masked" else None,
     )
 
 
@@ -432,8 +444,10 @@ def _seen(step: Step[Any, Any, Any], protection: Protection) -> str:
 def _warnings(part: type[SitePart], terms: _Terms, promise: Guarantee | None) -> Iterable[str]:
     if terms.min_in_total and terms.protection == "masked":
         yield _CHECKED.format(counted=terms.counted)
+        if terms.policy.min_patients_in_share is not None:
+            yield _SHARE.format(counted=terms.counted, n_sites=terms.policy.min_sites_in_sum)
     if part.sums_fields and terms.protection == "masked":
-        yield _FIELDS.format(least=max(terms.policy.min_patients, 1), n_sites=terms.policy.min_sites_in_sum)
+        yield _FIELDS.format(least=max(terms.policy.least_in_share, 1), n_sites=terms.policy.min_sites_in_sum)
     if promise is not None and terms.policy.min_patients:
         yield _NOISE_HIDES
     if terms.counted == "records":

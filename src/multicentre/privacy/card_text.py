@@ -177,12 +177,16 @@ def describe_content(lines: Sequence[Line]) -> str:
     return f"{sentence} It refuses {refused}, which its policy does not permit." if refused else sentence
 
 
-def describe_counts(lines: Sequence[Line], min_patients: int, counted: Counted, guarantee: str) -> str:
+def describe_counts(
+    lines: Sequence[Line], min_patients: int, counted: Counted, guarantee: str, *, min_in_share: int | None = None
+) -> str:
     """Return the sentence on the number of patients behind the fields."""
     lines = [line for line in lines if line.answered]
     lines_with_minimum = [line for line in lines if _needs_crowd(line)]
     noised = any(line.noise for line in lines)
     clauses = [_minimum(lines_with_minimum, min_patients, counted, noised=noised)] if lines_with_minimum else []
+    if min_in_share is not None and any(line.masked for line in lines_with_minimum):
+        clauses.append(f"its share of a masked total has at least {min_in_share} (min_patients_in_share)")
     for least in sorted({line.min_in_total for line in _totals(lines_with_minimum) if line.min_in_total}):
         masked = any(line.masked for line in _totals(lines_with_minimum))
         total = (

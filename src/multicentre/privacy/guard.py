@@ -50,6 +50,7 @@ from multicentre.privacy.minimum_counts import (
     find_too_few_sites,
     find_uncounted_total,
     find_value_refusal,
+    rests_on_total,
 )
 from multicentre.privacy.patient_counts import HOW_TO_NAME, ONE_RECORD, People
 from multicentre.privacy.policy import ASK_STEWARD, Policy, Refusal, find_unpermitted
@@ -101,7 +102,10 @@ class Guard:
         self.cohort = self._fingerprints(None)
         self.charging = Charging(policy)
         self._n_records = n_records
-        self._small_site = find_small_site(policy, self.people, n_records, has_budget=self._has_budget)
+        self._small_site, self._small_share = (
+            find_small_site(least, self.people, n_records, has_budget=self._has_budget)
+            for least in (policy.min_patients, policy.least_in_share)
+        )
         self._failures = 0
         self._noised = NoisedAnswers(lambda: ledger.entries, self.charging.account, noised)
         self._log = logging.getLogger(f"multicentre.site.{site}")
@@ -170,7 +174,7 @@ class Guard:
         if releases.concerns_patients:
             yield self._find_method_refusal(call.step.method, part)
         if part.holds_patients and not releases.individual:
-            yield self._small_site
+            yield self._small_share if rests_on_total(call) else self._small_site
         if policy.secure_sums_only and call.protection != "masked" and releases.tells_of_patients():
             yield Refusal("secure_sums_only", "answers of this site must be masked sums; got an unmasked one")
         yield find_unpermitted(policy, call.step, call.protection, call.n_peers)
@@ -212,7 +216,7 @@ class Guard:
 
     def fields_of(self, data: Any) -> SiteFields:
         """Return the views and columns of the data; only the views if a budget requires noise."""
-        fields = SiteFields.of(data, self.policy.min_patients)
+        fields = SiteFields.of(data, self.policy.least_in_share)
         return SiteFields(fields.views) if self._has_budget else fields
 
     def patients_among(self, rows: NDArray[np.int64]) -> int:

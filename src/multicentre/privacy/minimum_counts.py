@@ -8,6 +8,9 @@ Noised answers are counted over the account of the policy's budget if there is o
 real site also counts them over the ledgers of all its studies. Names of sessions are ignored, because the coordinator
 chooses them.
 
+A site whose policy says so (``min_patients_in_share``) takes part in masked sums with fewer patients than its minimum:
+the total over at least three sites then rests on at least the minimum. Everything else that leaves needs its own.
+
 A regression with nearly as many coefficients as patients reveals each patient's outcome. A site therefore takes part
 in a fit only if the number of coefficients is at most a share of the patients (``max_parameters_per_patient``).
 
@@ -79,11 +82,11 @@ class Counts(NamedTuple):
 NO_PATIENTS = Counts(None, None)
 
 
-def find_small_site(policy: Policy, people: People, n_records: int | None, *, has_budget: bool) -> Refusal | None:
-    """Return the refusal of a site with fewer patients than the policy's minimum."""
-    if not 0 < people.among().fewest(n_records or 0) < policy.min_patients:
+def find_small_site(least: int, people: People, n_records: int | None, *, has_budget: bool) -> Refusal | None:
+    """Return the refusal of a site with fewer patients than a minimum of its policy."""
+    if not 0 < people.among().fewest(n_records or 0) < least:
         return None
-    reason = f"the site has fewer patients than its policy's minimum of {policy.min_patients}"
+    reason = f"the site has fewer patients than its policy's minimum of {least}"
     # With a budget, the site does not disclose that patients have several records.
     has_several = people.most_records > 1 and not has_budget
     return Refusal("", reason, DisclosureRefused, f"{_SEVERAL} {_POOL}" if has_several else _POOL)
@@ -169,7 +172,15 @@ def find_value_refusal(
 def min_behind_value(call: Call, policy: Policy) -> int:
     """Return the required number of patients behind an answer; both minima apply to an unmasked summand."""
     is_unmasked_summand = call.step.summed and call.mask is None
+    if rests_on_total(call):
+        return policy.least_in_share
     return max(policy.min_patients, policy.min_patients_in_total if is_unmasked_summand else 0)
+
+
+def rests_on_total(call: Call) -> bool:
+    """Return whether the patients of all sites count behind an answer, or none: a counted summand, or public values."""
+    is_counted_summand = call.mask is not None and call.mask.counted
+    return is_counted_summand or not call.step.releases.tells_of_patients()
 
 
 def find_excess_coefficients(call: Call, n_parameters: int, n_patients: int, share: float) -> Refusal | None:

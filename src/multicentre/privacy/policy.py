@@ -22,6 +22,7 @@ RELATIONS: tuple[str, ...] = get_args(Relations)
 ASK_STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
 # Default of `min_difference`: differences of four patients or fewer come near single rows.
 MIN_DIFFERENCE = 5
+_SITES_TO_HIDE = 3  # of a sum over two sites, each site can compute the other's share
 _INTEGERS = ("min_patients", "min_patients_in_total", "min_difference", "min_sites_in_sum", "colluding_sites")
 
 
@@ -39,6 +40,10 @@ class Policy:
         Smallest number of patients of all sites behind a sum that the coordinator's process reveals. Each cell of a
         table of patients must be 0 or at least this number. An unmasked sum requires this number of patients at this
         site. 0 disables the check.
+    min_patients_in_share : int, optional
+        Smallest number of patients of this site behind its share of a masked sum, in place of `min_patients`. It
+        requires ``min_sites_in_sum`` of at least 3, and ``min_patients_in_total`` of at least `min_patients`, which
+        then stands in for the site's own minimum. Answers of this site alone need `min_patients` all the same.
     min_difference : int, optional
         Smallest difference, in patients, between the cohorts of any two answers about patients, unless the cohorts are
         the same. Counts of missing entries and pseudonyms are compared only with answers of the same kind. 0 disables
@@ -90,6 +95,7 @@ class Policy:
 
     min_patients: int = 10
     min_patients_in_total: int = 0
+    min_patients_in_share: int | None = None
     min_difference: int | None = None
     max_parameters_per_patient: float = 1 / 3
     methods: Sequence[str] | None = None
@@ -107,6 +113,7 @@ class Policy:
     def __post_init__(self) -> None:
         _check_integers(self)
         _check_switches(self)
+        _check_share(self)
         if not 0 <= _number(self.max_parameters_per_patient) < math.inf:
             raise ConfigurationError(
                 f"max_parameters_per_patient must be a number of at least 0; got {self.max_parameters_per_patient!r}",
@@ -148,6 +155,11 @@ class Policy:
         (5, 0)
         """
         return (MIN_DIFFERENCE if have_ids else 0) if self.min_difference is None else self.min_difference
+
+    @property
+    def least_in_share(self) -> int:
+        """Smallest number of patients of the site behind its share of a masked sum whose patients are counted."""
+        return self.min_patients if self.min_patients_in_share is None else self.min_patients_in_share
 
     @property
     def allowed_methods(self) -> tuple[str, ...] | None:
@@ -298,6 +310,27 @@ def _check_integers(policy: Policy) -> None:
                 where=f"policy, {name}",
                 hint=f"Example: {name} = 10.",
             )
+
+
+def _check_share(policy: Policy) -> None:
+    """Check that a smaller share is permitted only where a total over other sites' patients hides it."""
+    share: object = policy.min_patients_in_share
+    if share is None:
+        return
+    if not isinstance(share, int) or isinstance(share, bool) or not 0 < share <= policy.min_patients:
+        raise ConfigurationError(
+            f"min_patients_in_share must be an integer from 1 to min_patients, {policy.min_patients}; got {share!r}",
+            where="policy, min_patients_in_share",
+            hint="Leave it out where the site has enough patients.",
+        )
+    if policy.min_sites_in_sum < _SITES_TO_HIDE or policy.min_patients_in_total < policy.min_patients:
+        raise ConfigurationError(
+            f"min_patients_in_share must go with min_sites_in_sum of at least {_SITES_TO_HIDE} and "
+            f"min_patients_in_total of at least min_patients, {policy.min_patients}; got {policy.min_sites_in_sum} "
+            f"and {policy.min_patients_in_total}",
+            where="policy, min_patients_in_share",
+            hint="The total over the other sites takes the place of this site's minimum.",
+        )
 
 
 def _check_switches(policy: Policy) -> None:

@@ -76,6 +76,7 @@ def test_the_default_policy_is_the_one_of_the_page():
     assert dataclasses.asdict(Policy()) == {
         "min_patients": 10,
         "min_patients_in_total": 0,
+        "min_patients_in_share": None,
         "min_difference": None,
         "max_parameters_per_patient": 1 / 3,
         "methods": None,

@@ -254,6 +254,7 @@ def _prepare_sites(
         for name, site_data in sites.items()
     }
     replaced: dict[str, Any] = {"epsilon": None, "account": None, "min_patients": 0, "min_patients_in_total": 0}
+    replaced["min_patients_in_share"] = None
     return data, {name: dataclasses.replace(policies[name], **replaced) for name in sites}
 
 
