@@ -67,7 +67,9 @@ def group_of(step: Step[Any, Any, Any]) -> str:
     return ANSWERS if holds_values else f"{_RELEASE}{step.releases.__name__}"
 
 
-def find_close_cohort(memory: CohortMemory, group: str, cohort: Cohort, least: int) -> Refusal | None:
+def find_close_cohort(
+    memory: CohortMemory, group: str, cohort: Cohort, least: int, session: str = ""
+) -> Refusal | None:
     """Return the refusal of a cohort that differs from an earlier one by fewer than `least` patients.
 
     Parameters
@@ -79,6 +81,8 @@ def find_close_cohort(memory: CohortMemory, group: str, cohort: Cohort, least: i
         Fingerprints of the records of the answer.
     least : int
         Smallest permitted difference in patients (``min_difference``).
+    session : str, optional
+        Session of the answer. The session of the earlier answer is named if it is of the same run.
     """
     if not len(cohort):
         reason = "records must have patient ids to compare cohorts; got none"
@@ -86,10 +90,17 @@ def find_close_cohort(memory: CohortMemory, group: str, cohort: Cohort, least: i
     closest = memory.closest(group, cohort)
     if closest is None or not 0 < closest < least:
         return None
-    earlier = memory.label_of_closest(group, cohort)
+    earlier, earlier_session = memory.label_of_closest(group, cohort)
+    if earlier and session and _run_of(earlier_session) == _run_of(session):
+        earlier += f" of session {earlier_session}"
     reason = f"the cohort must differ from that of an earlier answer by at least {least} patients; it differs by fewer"
     reason += f" from that of {earlier}" if earlier else ""
     return Refusal("min_difference", reason, DisclosureRefused, f"{_SAME} {ASK_STEWARD}")
+
+
+def _run_of(session: str) -> str:
+    """Return the run of a session, the part of its name before the first dot."""
+    return session.partition(".")[0]
 
 
 class CohortMemory:
@@ -113,7 +124,7 @@ class CohortMemory:
         self._folder = folder
         self._cohorts: dict[str, Cohort] = {}
         self._answered: dict[str, list[str]] = {ANSWERS: []}
-        self._labels: dict[str, str] = {}
+        self._labels: dict[str, tuple[str, str]] = {}
         self._secret = os.urandom(_KEY_BYTES)
         if folder is not None:
             with self.alone():
@@ -148,16 +159,16 @@ class CohortMemory:
         differences = (_n_differing(cohort, self._cohort(name)) for name in names)
         return min(filter(None, differences), default=0)
 
-    def label_of_closest(self, group: str, cohort: Cohort) -> str:
-        """Return the label of the closest other cohort; empty if it was stored by another process."""
+    def label_of_closest(self, group: str, cohort: Cohort) -> tuple[str, str]:
+        """Return label and session of the closest other cohort; empty if it was stored by another process."""
         differences = {name: _n_differing(cohort, self._cohort(name)) for name in self._answered.get(group, ())}
         closest = min(filter(differences.get, differences), key=differences.__getitem__, default="")
-        return self._labels.get(closest, "")
+        return self._labels.get(closest, ("", ""))
 
-    def remember(self, group: str, cohort: Cohort, label: str = "") -> None:
+    def remember(self, group: str, cohort: Cohort, label: str = "", session: str = "") -> None:
         """Store the cohort of an answer; it is on disk when this method returns, apart from its label."""
         name = hashlib.sha256(cohort.tobytes()).hexdigest()[:32]
-        self._labels.setdefault(name, label)
+        self._labels.setdefault(name, (label, session))
         names = self._answered.setdefault(group, [])
         if name in names:
             return

@@ -293,14 +293,14 @@ class Guard:
         cohort = self.cohort if rows is None else self._fingerprints(rows)
         least, group = self._least_difference, group_of(call.step)
         if least:
-            self._raise(call, find_close_cohort(self.memory, group, cohort, least))
+            self._raise(call, find_close_cohort(self.memory, group, cohort, least, call.session))
         patient_counts, counts = self.people.among(rows), []
         for item in release.items():
             self._raise_for_answer(call, find_value_refusal(call, release, item, patient_counts, self.policy))
             records = int(release.patients_behind(item[0], item[1]) or 0)
             counts.append(Counts(records, patient_counts.fewest(records) if self._counts_patients else None))
         if least:
-            self.memory.remember(group, cohort, f"{call.step.method}, {call.step.name}")
+            self.memory.remember(group, cohort, f"{call.step.method}, {call.step.name}", call.session)
         return counts
 
     def _with_patients(self, release: R, rows: NDArray[np.int64] | None) -> R:

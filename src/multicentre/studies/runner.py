@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 import warnings
 from collections.abc import Callable, Hashable, Mapping
@@ -382,12 +383,24 @@ def _analyse(run: _Run, federation: Federation) -> None:
             if not ends_analysis(error):
                 raise
             errors.append(refusal_of(error))
-            _note_analysis(run, analysis, end_of(error))
-            warnings.warn(f"analysis {analysis.name} has no result: {error}", AnalysisWarning, stacklevel=3)
+            end = end_of(error)
+            end["message"] = _naming_analyses(end["message"], run, federation)
+            _note_analysis(run, analysis, end)
+            warnings.warn(f"analysis {analysis.name} has no result: {end['message']}", AnalysisWarning, stacklevel=3)
     entries = {entry["name"]: entry for entry in run.folder.metadata["analyses"]}
     if all(entry["status"] != "finished" for entry in entries.values()):
         raise errors[0] if errors else _no_result(run)
     run.folder.update(**join_entries(entries))
+
+
+def _naming_analyses(message: str, run: _Run, federation: Federation) -> str:
+    """Return a message of a site with the names of analyses in place of their sessions, as the study numbers them."""
+
+    def name(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return f"analysis {run.analyses[number - 1].name}" if 0 < number <= len(run.analyses) else match[0]
+
+    return re.sub(rf"session {re.escape(federation.name)}\.(\d+)[.\d]*", name, message)
 
 
 def _fit(run: _Run, analysis: Analysis, federation: Federation) -> Consortium:

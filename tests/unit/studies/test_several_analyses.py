@@ -304,6 +304,20 @@ def test_a_refused_analysis_is_marked_and_the_others_go_on(tmp_path):
     assert {row["site"] for row in folder.read("disclosure.json")["refused"]} == {"oslo"}
 
 
+def test_a_refusal_by_min_difference_names_both_analyses(tmp_path):
+    blocks = '[[analysis]]\nname = "arms"\nmethod = "log-rank"\nparameters = {group = "arm"}\n'
+    path = write_several(tmp_path, blocks + '[[analysis]]\nname = "model"\nmethod = "fed-cox"\n')
+    frame = pd.read_csv(tmp_path / "lyon.csv")
+    frame.loc[:1, "age"] = np.nan
+    frame.to_csv(tmp_path / "lyon.csv", index=False)
+    with pytest.warns(
+        AnalysisWarning,
+        match=r"analysis model has no result: lyon.*by fewer from that of log-rank, \w+ of analysis arms",
+    ):
+        folder = run_study(read_study(path))
+    assert "of analysis arms" in entries(folder)["model"]["message"]
+
+
 def test_a_refused_validation_leaves_the_fit_its_result(tmp_path, monkeypatch):
     def refuse(*_):
         raise DisclosureRefused(
