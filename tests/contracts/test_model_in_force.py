@@ -6,8 +6,8 @@ import pytest
 
 from multicentre.errors import MissingExtra
 from multicentre.estimator.base import find_estimator
-from multicentre.estimator.parameters import Flag, Integer, OneOf, Real
 from multicentre.estimator.registry import METHODS
+from support.other_values import NOTHING, declared_value, stated_value
 
 # They end the rounds, or choose how a fit is computed, and not which model is fitted.
 COMPUTING = {"max_iter", "tol"}
@@ -33,21 +33,11 @@ def registered():
                 continue
 
 
-def other_value(declared, default):
-    """Return a valid value other than the default one; None if the declaration gives none."""
-    for constraint in declared if isinstance(declared, tuple | list) else (declared,):
-        if isinstance(constraint, Flag):
-            return not default
-        if isinstance(constraint, OneOf):
-            return next((each for each in reversed(constraint.values) if each != default), None)
-        if isinstance(constraint, Integer | Real):
-            candidates = [3, 2, 1, 7, 0.25, 0.75, 0.9, 1.5, 12, 40]
-            return next((one for one in candidates if constraint.accepts(one) and one != default), None)
-        if constraint is not None and constraint.accepts("ward"):
-            return "ward"
-        if constraint is not None and constraint.accepts([0.25, 2.0]):
-            return [0.25, 2.0]
-    return None
+def other_value(method, kind, name):
+    """Return another value than the default one."""
+    default = inspect.signature(kind).parameters[name].default
+    value = stated_value((method,), name, default)
+    return value if value is not NOTHING else declared_value(kind.parameter_ranges.get(name, ()), default)
 
 
 CASES = [
@@ -63,10 +53,8 @@ def test_another_value_of_a_parameter_is_another_sentence(method, kind, name):
     parameters = inspect.signature(kind).parameters
     chosen = NEXT_TO.get(name, {})
     context = {key: value for key, value in chosen.get(method, chosen.get(None, {})).items() if key in parameters}
-    default = parameters[name].default
-    value = other_value(kind.parameter_ranges[name], default)
-    if value is None:
-        pytest.skip("the declaration names no other value")
+    value = other_value(method, kind, name)
+    assert value is not NOTHING, "state another value in tests/support/other_values.py"
     required = {key: 3 for key, one in parameters.items() if one.default is inspect.Parameter.empty}
     base = {**required, **context}
     assert kind(**{**base, name: value}).describe_model() != kind(**base).describe_model()

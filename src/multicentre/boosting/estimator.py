@@ -20,7 +20,7 @@ from multicentre.data.missing.values import Missing
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, SchemaMismatch
 from multicentre.estimator.base import Metric
-from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
+from multicentre.estimator.parameters import Applicable, OneOf, Only, ParameterRanges, Real, Where
 
 Floats = NDArray[np.float64]
 RegressionObjective = Literal["reg:squarederror", "count:poisson", "reg:gamma", "reg:tweedie", "survival:aft"]
@@ -362,6 +362,13 @@ class FedXGBRegressor(FedXGB):
         "event": (None, Where("the name of a column", is_name)),
         "aft_loss_distribution": OneOf(*get_args(TimeDistribution)),
         "aft_loss_distribution_scale": Real(0, LARGEST_SCALE, open="low"),
+    }
+    applicable: ClassVar[Applicable] = {
+        "tweedie_variance_power": Only('objective="reg:tweedie"', lambda model: model.objective == "reg:tweedie"),
+        **dict.fromkeys(
+            ("aft_loss_distribution", "aft_loss_distribution_scale"),
+            Only('objective="survival:aft"', lambda model: model.objective == "survival:aft"),
+        ),
     }
     metrics: ClassVar[Mapping[str, Metric]] = {
         "rmse": Metric("RMSE", "lower", "", "root of the mean squared error"),

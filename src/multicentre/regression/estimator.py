@@ -213,6 +213,7 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
         "weight_type": Only("weights", lambda model: model.weights is not None),
         "l1_ratio": Only("alpha above 0", lambda model: model.alpha > 0),
         "delta": WITH_NOISE,
+        "bounds": WITH_NOISE,
         "outcome_bounds": WITH_NOISE,
     }
     parameter_ranges: ClassVar[ParameterRanges] = {

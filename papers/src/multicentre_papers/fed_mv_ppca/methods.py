@@ -74,11 +74,9 @@ def build_ppca(method: Literal["paper", "invariant", "hierarchical"]) -> Callabl
     """Return a function from plan, latent dimensions and seed to Fed-mv-PPCA as published, or by a method of ours."""
 
     def build(plan: Plan, q: int, seed: int) -> FedMvPPCA:
-        budget: dict[str, Any] = {
-            "max_iter": plan.n_rounds,
-            "n_local_iter": plan.n_local_iter,
-            "random_state": seed,
-        }
+        budget: dict[str, Any] = {"max_iter": plan.n_rounds, "random_state": seed}
+        if method != "invariant":  # which has no local iterations
+            budget["n_local_iter"] = plan.n_local_iter
         if method == "paper":
             return FedMvPPCAAsPublished(q, scale="none", **budget)
         return FedMvPPCA(q, method=method, scale="none", **budget)

@@ -49,7 +49,7 @@ from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.errors import ConfigurationError, DataError, DisclosureWarning
 from multicentre.estimator.figures import Figure
-from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
+from multicentre.estimator.parameters import Applicable, Flag, Integer, OneOf, Only, ParameterRanges, Real, Where
 from multicentre.linkage.alignment import Alignment
 
 # Patients up to which "auto" expresses everyone by everyone: a table of their pairs takes 200 MB.
@@ -198,6 +198,16 @@ class FedMSGL(FedMSGLModel):
         "tol": Real(1e-10, 0.1),
         "incomplete": Flag(),
         "random_state": Integer(0, LARGEST_SEED),
+    }
+    applicable: ClassVar[Applicable] = {
+        **dict.fromkeys(("selection", "max_clusters"), Only("n_clusters=None", lambda model: model.n_clusters is None)),
+        **dict.fromkeys(
+            ("consensus_penalty", "embedding_penalty"), Only("max_iter above 1", lambda model: model.max_iter > 1)
+        ),
+        **dict.fromkeys(
+            ("hyperedge_sizes", "incidence", "local_scaling", "diffusion_steps"),
+            Only('landmarks=None or "auto"', lambda model: model.landmarks in (None, "auto")),
+        ),
     }
 
     def __init__(

@@ -18,7 +18,7 @@ from multicentre.core.rounds import Rounds
 from multicentre.core.session import Session
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.figures import Figure
-from multicentre.estimator.parameters import ParameterRanges
+from multicentre.estimator.parameters import Applicable, Only, ParameterRanges
 from multicentre.multiview.agreement import Agreement, ViewScale, agree, agree_on_views
 from multicentre.multiview.ppca import after, messages, private
 from multicentre.multiview.ppca import rounds as loops
@@ -167,6 +167,12 @@ class FedMvPPCA(MvPPCAModel):
     # Compare the latent model with regression for the prediction of views; a published method predicts by its model.
     compares: ClassVar[bool] = True
     parameter_ranges: ClassVar[ParameterRanges] = PARAMETER_RANGES
+    applicable: ClassVar[Applicable] = {
+        **dict.fromkeys(
+            ("n_local_iter", "ddof"), Only('method="hierarchical"', lambda model: model.method == "hierarchical")
+        ),
+        "delta": Only("epsilon", lambda model: model.epsilon is not None),
+    }
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from multicentre.core.noise_plan import Plan as NoisePlan
 from multicentre.core.rounds import Rounds
 from multicentre.core.session import Session
 from multicentre.errors import ConfigurationError
-from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real, Where
+from multicentre.estimator.parameters import SEED, Applicable, Flag, Integer, OneOf, Only, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.phenotyping.agreement import (
     Sizes,
@@ -49,6 +49,11 @@ _ROUNDS = {
     "easgd": frozenset({"fit_locally"}),
     "psgd": frozenset({"pass_patients"}),
 }
+
+
+def _descends(model: DPFact) -> bool:
+    """Return whether a fit with noise descends over patients."""
+    return model.epsilon is not None and model.mechanism == "bolt-on"
 
 
 class DPFact(PhenotypeModel):
@@ -191,6 +196,20 @@ class DPFact(PhenotypeModel):
         "unit": OneOf("patient", "entry"),
         "public_site_size": (None, Integer(1)),
         "random_state": SEED,
+    }
+    applicable: ClassVar[Applicable] = {
+        "sparsity": Only('solver other than "poisson"', lambda model: model.solver != "poisson"),
+        "n_passes": Only(
+            'solver "easgd" or "psgd"', lambda model: model.solver in ("easgd", "psgd") or _descends(model)
+        ),
+        **dict.fromkeys(
+            ("elastic_penalty", "elastic_weight"), Only('solver="easgd"', lambda model: model.solver == "easgd")
+        ),
+        "min_code_patients": Only("vocabulary=None", lambda model: model.vocabulary is None),
+        **dict.fromkeys(
+            ("delta", "mechanism", "unit", "n_private_rounds", "public_site_size"),
+            Only("epsilon", lambda model: model.epsilon is not None),
+        ),
     }
     saved_attributes: ClassVar[SavedAttributes] = {
         **PhenotypeModel.saved_attributes,

@@ -73,9 +73,8 @@ def test_two_hundred_rounds_do_no_harm():
 def test_the_order_of_sites_has_no_effect_whatever_their_names(method):
     sites, _ = unlike_sites(n_sites=6)
     turned = {f"z{9 - i}": site for i, site in enumerate(sites.values())}
-    one, other = (
-        fit(each, 3, method=method, n_local_iter=4, options={"secure_sum": False}) for each in (sites, turned)
-    )
+    local = {"n_local_iter": 4} if method == "hierarchical" else {}
+    one, other = (fit(each, 3, method=method, **local, options={"secure_sum": False}) for each in (sites, turned))
     joints = []
     for model in (one, other):
         loadings = np.vstack([model.loadings_[view] for view in SIZES])

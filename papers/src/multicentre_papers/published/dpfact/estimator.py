@@ -11,7 +11,7 @@ import numpy as np
 from multicentre.core.rounds import Rounds
 from multicentre.core.session import Session
 from multicentre.errors import ConfigurationError
-from multicentre.estimator.parameters import ParameterRanges, Real
+from multicentre.estimator.parameters import Applicable, ParameterRanges, Real
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.agreement import Sizes, Vocabulary, steps_of_agreement
 from multicentre.phenotyping.dpfact import rounds as loops
@@ -115,6 +115,7 @@ class DPFactAsPublished(DPFact):
     """
 
     site_part: ClassVar[type[DPFactSite]] = AsPublishedSite
+    applicable: ClassVar[Applicable] = {}
     parameter_ranges: ClassVar[ParameterRanges] = {
         **{name: DPFact.parameter_ranges[name] for name in _SHARED_PARAMETERS},
         "learning_rate": Real(0),

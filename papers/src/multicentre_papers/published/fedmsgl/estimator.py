@@ -15,7 +15,7 @@ from multicentre.clustering.partition import LARGEST_SEED, partition_rows
 from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.errors import ConfigurationError, DataError
-from multicentre.estimator.parameters import Integer, ParameterRanges, Real, check_parameters
+from multicentre.estimator.parameters import Applicable, Integer, ParameterRanges, Real, check_parameters
 from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms
 from multicentre_papers.published.fedmsgl.rounds import iterate
 from multicentre_papers.published.fedmsgl.site import MOST_LOCAL, AsPrintedSite, AsPublishedSite, IteratingPart
@@ -83,6 +83,7 @@ class FedMSGLAsPublished(FedMSGL):
     """
 
     site_part: ClassVar[type[IteratingPart]] = AsPublishedSite
+    applicable: ClassVar[Applicable] = {}
     parameter_ranges: ClassVar[ParameterRanges] = {
         "n_clusters": Integer(2),
         "lambda_1": Real(0.0, open="low"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from multicentre.core.session import Session
-from multicentre.estimator.parameters import Flag, ParameterRanges
+from multicentre.estimator.parameters import Applicable, Flag, ParameterRanges
 from multicentre.multiview.agreement import ViewScale
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca import rounds as loops
@@ -77,6 +77,7 @@ class FedMvPPCAAsPublished(FedMvPPCA):
 
     site_part: ClassVar[type[MvPPCASite]] = AsPublishedSite
     compares: ClassVar[bool] = False
+    applicable: ClassVar[Applicable] = {}
     parameter_ranges: ClassVar[ParameterRanges] = {
         "n_components": FedMvPPCA.parameter_ranges["n_components"],
         "max_iter": FedMvPPCA.parameter_ranges["max_iter"],
