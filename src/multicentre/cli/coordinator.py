@@ -124,12 +124,12 @@ def roster(folder: Folder = Path(), as_json: AsJson = False) -> None:
 
     The coordinator need not be running.
     """
+    from multicentre.deployment.enrolment import Enrolment
     from multicentre.deployment.site_register import SiteRegister
 
     consortium = _consortium(folder)
-    current = SiteRegister.read(consortium.register).roster
-    path = consortium.public / "roster.toml"
-    current.write(path)
+    register = SiteRegister.read(consortium.register)
+    path, current = Enrolment(consortium, notify).publish(register), register.roster
     if as_json:
         cards = [{"name": one.name, "identity": one.identity, "fingerprint": one.fingerprint} for one in current.cards]
         return show_json({"path": path, "sites": cards, "fingerprints": asdict(read_fingerprints(consortium))})

@@ -129,11 +129,22 @@ class Approvals:
 
     def release_key(self, public_key: str) -> str | None:
         """Return the fingerprint of the approved release key with these hexadecimal digits; None for another key."""
-        for fingerprint, line in self.release_keys.items():
-            key = load_ssh_public_key(line.encode())
-            if isinstance(key, Ed25519PublicKey) and key.public_bytes_raw().hex() == public_key:
-                return fingerprint
-        return None
+        return {key.public_bytes_raw().hex(): fingerprint for fingerprint, key in self._keys().items()}.get(public_key)
+
+    def vouches_for(self, roster: Roster) -> bool:
+        """Return whether an approved release key signed a roster, not before that of the pinned roster.
+
+        An older roster could bring back a site that was removed.
+        """
+        if roster.signature is None or not roster.is_signed_by(self._keys().values()):
+            return False
+        pinned = self.roster()
+        earlier = None if pinned is None else pinned.signature
+        return earlier is None or roster.signature.signed_at >= earlier.signed_at
+
+    def _keys(self) -> dict[str, Ed25519PublicKey]:
+        keys = {fingerprint: load_ssh_public_key(line.encode()) for fingerprint, line in self.release_keys.items()}
+        return {fingerprint: key for fingerprint, key in keys.items() if isinstance(key, Ed25519PublicKey)}
 
     def roster(self) -> Roster | None:
         """Return the pinned roster; None without one.

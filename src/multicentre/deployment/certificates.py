@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from multicentre.core.storage import write_atomically
+from multicentre.deployment.private_files import write_private
 from multicentre.deployment.proposals import recognise
 from multicentre.deployment.site_register import Roster
 from multicentre.errors import ConfigurationError
@@ -160,12 +161,6 @@ def check_certificate(authority: Path, certificate: Path, key: Path, host: str) 
         raise ConfigurationError(
             f"a file cannot be read ({error.strerror})", where=str(certificate), hint=hint
         ) from None
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, without a moment of wider permissions."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_atomically(path, content, mode=0o600)
 
 
 def make_private(folder: Path) -> None:

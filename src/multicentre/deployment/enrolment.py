@@ -16,9 +16,10 @@ from multicentre.core.storage import held
 from multicentre.deployment.connectivity import is_healthy
 from multicentre.deployment.coordinator_folder import CONNECTION, LOOPBACK, Consortium
 from multicentre.deployment.flower_commands import Command, ask
+from multicentre.deployment.release_key import ReleaseKey
 from multicentre.deployment.site_cards import SiteCard
-from multicentre.deployment.site_register import RegisterEntry, SiteRegister
-from multicentre.errors import ConfigurationError, IntegrityError
+from multicentre.deployment.site_register import RegisterEntry, Roster, SiteRegister
+from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError
 
 _KEY_IN_USE = "[code: 23]"  # Flower's error code
 _LOCK_WAIT_S = 30.0  # another command holds the lock while flwr runs, for seconds
@@ -106,9 +107,16 @@ class Enrolment:
         return [_status_of(entry, listed) for entry in SiteRegister.read(self._consortium.register).current]
 
     def publish(self, register: SiteRegister) -> Path:
-        """Write the roster for the sites and return its path."""
-        path = self._consortium.public / "roster.toml"
-        register.roster.write(path)
+        """Write the roster for the sites, signed by the release key, and return its path.
+
+        A file with the same sites and a valid signature stays, so that its fingerprint does too.
+        """
+        path, key = self._consortium.public / "roster.toml", ReleaseKey.read(self._consortium.release_key)
+        with contextlib.suppress(MulticentreError):
+            written = Roster.read(path)
+            if written == register.roster and written.is_signed_by([key.public]):
+                return path
+        register.roster.signed_by(key).write(path)
         return path
 
     def _confirm(self, register: SiteRegister, entry: RegisterEntry) -> SiteRegister:

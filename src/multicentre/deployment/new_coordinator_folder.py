@@ -22,10 +22,10 @@ from multicentre.deployment.certificates import (
     new_authority,
     read_certified,
     write_certified,
-    write_private,
 )
 from multicentre.deployment.coordinator_folder import LOOPBACK, SETTINGS, Consortium, validate_host
 from multicentre.deployment.flower_commands import LOOPBACK_NAMES
+from multicentre.deployment.private_files import write_private
 from multicentre.deployment.proxy import write_proxy
 from multicentre.deployment.release_key import ReleaseKey, openssh_line, trusted_entities
 from multicentre.deployment.site_register import SiteRegister
@@ -68,7 +68,8 @@ Send `public/` to the sites, and compare fingerprints over another channel, such
 | bundle, `bundle.toml` | the same, from `sign-app` on | `site approve` |
 | roster, `roster.toml` | the same, from the first `add-site` on | `site approve` |
 
-After each `add-site` and `remove-site`, send the new `public/roster.toml`, and compare its fingerprint again.
+After each `add-site` and `remove-site`, send the new `public/roster.toml`. It is signed by the release key: sites that
+approved this key need not compare the fingerprint of each new site again.
 
 ## What must hold
 

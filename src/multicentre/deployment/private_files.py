@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from multicentre.core.storage import write_atomically
 from multicentre.deployment.coordinator_folder import SETTINGS, Consortium
 from multicentre.errors import ConfigurationError
 
@@ -130,3 +131,9 @@ def _state(file: Path) -> FileState:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, without a moment of wider permissions."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_atomically(path, content, mode=0o600)

@@ -21,6 +21,8 @@ from multicentre.studies.brief import Brief
 from multicentre.studies.study import Study
 from multicentre.studies.terms import digest_of
 
+Change = Literal["", "NEW", "NEW, SIGNED", "KEYS CHANGED", "REMOVED"]
+
 
 @dataclass(frozen=True)
 class RosterChange:
@@ -30,12 +32,14 @@ class RosterChange:
     ----------
     name, fingerprint : str
         The fingerprint is empty for a removed site.
-    change : {"", "NEW", "KEYS CHANGED", "REMOVED"}
+    change : {"", "NEW", "NEW, SIGNED", "KEYS CHANGED", "REMOVED"}
+        A site is "NEW, SIGNED" if a release key that is approved here signed the roster. The fingerprint of any other
+        new or changed site must be compared with the site itself.
     """
 
     name: str
     fingerprint: str
-    change: Literal["", "NEW", "KEYS CHANGED", "REMOVED"]
+    change: Change
 
 
 @dataclass(frozen=True)
@@ -159,11 +163,11 @@ def _ended_permissions(approvals: Approvals, study: str, chosen: Mapping[str, st
 def _roster_changes(proposal: Proposal, approvals: Approvals) -> tuple[RosterChange, ...]:
     roster, before = proposal.roster(), approvals.roster()
     removed_cards = {} if before is None else {card.name: card.fingerprint for card in before.cards}
-    changes = []
+    signed, changes = approvals.vouches_for(roster), []
     for card in roster.cards:
         previous = removed_cards.pop(card.name, None)
-        is_same = before is None or previous == card.fingerprint
-        changes.append(
-            RosterChange(card.name, card.fingerprint, "" if is_same else "KEYS CHANGED" if previous else "NEW")
-        )
+        change: Change = "" if before is None or previous == card.fingerprint else "KEYS CHANGED" if previous else "NEW"
+        if signed and previous is None:
+            change = "NEW, SIGNED"
+        changes.append(RosterChange(card.name, card.fingerprint, change))
     return (*changes, *(RosterChange(name, "", "REMOVED") for name in removed_cards))

@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.core.parsing import parse_toml
 from multicentre.deployment.analysts import AnalystCard
-from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_register import Roster
 from multicentre.errors import ConfigurationError
 from multicentre.privacy.secure_sum.identity import has_small_order
@@ -55,8 +54,7 @@ class Proposal:
 
     def roster(self) -> Roster:
         """Return the proposed roster."""
-        tables = self._tables()["site"]
-        return Roster(tuple(SiteCard.from_mapping(one, "roster") for one in tables))
+        return Roster.from_tables(self._tables(), "roster")
 
     def analyst(self) -> AnalystCard:
         """Return the card of the proposed analyst."""

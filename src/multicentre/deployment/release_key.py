@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from multicentre.deployment.certificates import write_private
+from multicentre.deployment.private_files import write_private
 from multicentre.errors import ConfigurationError
 from multicentre.privacy.secure_sum.identity import Identity
 

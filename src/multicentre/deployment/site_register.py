@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
 from multicentre.core.parsing import load_json, read_toml
 from multicentre.core.storage import write_atomically
+from multicentre.deployment.release_key import ReleaseKey, Signature, verifies
 from multicentre.deployment.site_cards import SiteCard
 from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError
 
@@ -24,6 +28,8 @@ class Roster:
     Parameters
     ----------
     cards : tuple of SiteCard
+    signature : Signature, optional
+        Signature of a release key over the cards.
 
     Raises
     ------
@@ -32,6 +38,7 @@ class Roster:
     """
 
     cards: tuple[SiteCard, ...]
+    signature: Signature | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cards", tuple(sorted(self.cards, key=lambda card: card.name)))
@@ -53,6 +60,21 @@ class Roster:
         """OpenSSH public key of every site, by name."""
         return {card.name: card.public_key for card in self.cards}
 
+    @property
+    def signed_content(self) -> bytes:
+        """Bytes that a release key signs: names and keys of all sites."""
+        cards = [[card.name, card.public_key, card.identity] for card in self.cards]
+        return b"multicentre roster v1\0" + json.dumps(cards).encode()
+
+    def signed_by(self, key: ReleaseKey) -> Self:
+        """Return the same roster with the key's signature of now."""
+        return dataclasses.replace(self, signature=key.sign(self.signed_content, int(time.time())))
+
+    def is_signed_by(self, keys: Iterable[Ed25519PublicKey]) -> bool:
+        """Return whether the signature is one of these keys; the name of a key in the file is not relied on."""
+        signature = self.signature
+        return signature is not None and any(verifies(key, signature, self.signed_content) for key in keys)
+
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read ``roster.toml``.
@@ -64,22 +86,34 @@ class Roster:
         IntegrityError
             A card's fingerprint is not that of the card.
         """
-        content = read_toml(path, "the roster")
-        tables = content.pop("site", [])
+        return cls.from_tables(read_toml(path, "the roster"), str(path))
+
+    @classmethod
+    def from_tables(cls, content: dict[str, Any], where: str) -> Self:
+        """Read the tables of a roster; see :meth:`read`."""
+        tables, signature = content.pop("site", []), content.pop("signature", None)
         if content or not (isinstance(tables, list) and all(isinstance(one, dict) for one in tables)):
             raise ConfigurationError(
-                "a roster must have one [[site]] table per site and nothing else; got another content", where=str(path)
+                "a roster must have one [[site]] table per site and a [signature] at most; got another content",
+                where=where,
             )
-        cards = (SiteCard.from_mapping(one, f"{path}, site {i}") for i, one in enumerate(tables, 1))
+        cards = tuple(SiteCard.from_mapping(one, f"{where}, site {i}") for i, one in enumerate(tables, 1))
         try:
-            return cls(tuple(cards))
+            return cls(cards, None if signature is None else Signature.from_flower(signature))
         except ConfigurationError as error:
-            raise error.at(str(path)) from None
+            raise error.at(where) from None
+        except (KeyError, TypeError, ValueError):
+            raise ConfigurationError(
+                "the signature of a roster must have the fields of the coordinator's; got others", where=where
+            ) from None
 
     def write(self, path: Path) -> None:
         """Write the roster; a crash leaves the old one or the new one."""
         header = "# The sites of this consortium. Compare the fingerprints with the sites before you approve it.\n"
         tables = [f"\n[[site]]\n{card.as_toml()}" for card in self.cards]
+        if self.signature is not None:
+            lines = [f"{name} = {json.dumps(value)}\n" for name, value in self.signature.as_flower().items()]
+            tables.append(f"\n[signature]\n{''.join(lines)}")
         write_atomically(path, (header + "".join(tables)).encode())
 
 
