@@ -9,6 +9,7 @@ Column names and level names together define the encoding of a table.
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ Levels = Mapping[str, tuple[str, ...]]
 MARK = "="
 # A mark or a backslash in the name of a variable follows a backslash in the names of its levels.
 _MARKS, _ESCAPES, _ESCAPED = re.compile(r"[\\=]"), re.compile(r"\\([\\=])"), r"\\\g<0>"
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # of TOML
 _PARTS = re.compile(r"((?:\\.|[^\\=])*)=(.*)", re.DOTALL)
 
 
@@ -184,6 +186,32 @@ def families(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
         category, _ = split_level(name)
         by_category[category] = (*by_category.get(category, ()), name)
     return by_category
+
+
+def dependent_error(
+    names: Sequence[str], levels: Sequence[str], *, of_sites: str = "", has_penalty: bool = True
+) -> DataError:
+    """Return the error of columns that are combinations of others; the hint names the categories without a reference.
+
+    Examples
+    --------
+    >>> dependent_error(["sex=f", "sex=m"], levels=["sex=f", "sex=m"]).hint
+    'Name a reference level of each category, references = {sex = "f"}, or set alpha above 0.'
+    """
+    whole = [split_level(family[0]) for family in families(levels).values() if set(family) <= set(names)]
+    listed = ", ".join(f"{_toml_key(name)} = {json.dumps(level, ensure_ascii=False)}" for name, level in whole)
+    remedy = f"Name a reference level of each category, references = {{{listed}}}" if whole else "Leave one of them out"
+    return DataError(
+        f"columns must be independent of each other; these are combinations of others{of_sites}: "
+        + ", ".join(names[:8])
+        + (f" and {len(names) - 8} more" if len(names) > 8 else ""),
+        where="columns",
+        hint=f"{remedy}{', or set alpha above 0' * has_penalty}.",
+    )
+
+
+def _toml_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def levels_left(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:

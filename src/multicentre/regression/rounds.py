@@ -28,7 +28,7 @@ fit a model with an intercept only, which the tests compare the fit with.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NoReturn, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History, Rounds
 from multicentre.core.session import Session
+from multicentre.data.categories import dependent_error
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
 from multicentre.data.rare_columns import leave_out_rare
 from multicentre.data.schema import agree_tables
@@ -269,7 +270,9 @@ def _end(agreed: Agreed, rounds: Rounds[messages.Ascent], diverging: NDArray[np.
         diverging = diverging | _separated(agreed, last)
         beyond = np.abs(last.coefficients[1:]) > STEEPEST
         if beyond.any() and not (rounds.stopped or diverging.any()):
-            _raise_dependent([agreed.covariates[place] for place in np.flatnonzero(beyond).tolist()])
+            raise dependent_error(
+                [agreed.covariates[place] for place in np.flatnonzero(beyond).tolist()], agreed.levels
+            )
     converged = rounds.stopped and not diverging.any()
     coefficients = last.coefficients + (last.step if converged else 0.0)
     return Fit(coefficients, last, converged, diverging, rounds.history)
@@ -392,13 +395,5 @@ def check_independent(information: Floats, agreed: Agreed, tol: float, free: NDA
         dependent |= free & (sizes <= tol * float(sizes.max(initial=0.0)))
     if dependent.any():
         names = [("intercept", *agreed.covariates)[place] for place in np.flatnonzero(dependent).tolist()]
-        _raise_dependent(names, " or constant within each site" if agreed.centre.site_intercepts else "")
-
-
-def _raise_dependent(names: list[str], of_sites: str = "") -> NoReturn:
-    raise DataError(
-        f"covariates must be independent of each other; these are combinations of others{of_sites}: "
-        f"{', '.join(names[:8])}",
-        where="columns",
-        hint="Leave one of them out (one level of each category is its reference), or set alpha above 0.",
-    )
+        of_sites = " or constant within each site" * agreed.centre.site_intercepts
+        raise dependent_error(names, agreed.levels, of_sites=of_sites)

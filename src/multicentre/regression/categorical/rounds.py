@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
+from multicentre.data.categories import dependent_error
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
 from multicentre.data.rare_columns import leave_out_rare
 from multicentre.data.schema import agree_tables
@@ -161,12 +162,7 @@ def agree(
     )
     tol = DEPENDENT_MASKED if session.protection == "masked" else DEPENDENT
     if independent and len(covariates) and (dependent := dependent_columns(moments.products, tol)).any():
-        names = [covariates[place] for place in np.flatnonzero(dependent).tolist()]
-        raise DataError(
-            f"covariates must be independent of each other; these are combinations of others: {', '.join(names[:8])}",
-            where="columns",
-            hint="Leave one of them out (one level of each category is its reference), or set alpha above 0.",
-        )
+        raise dependent_error([covariates[place] for place in np.flatnonzero(dependent).tolist()], described.levels)
     return Agreed(columns, covariates, described.classes, described.levels, totals, centre, spread, moments), gaps
 
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
+from multicentre.data.categories import dependent_error
 from multicentre.errors import DataError
 from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, Family, dependent_columns, predictor_of
 from multicentre.regression.maths import start_coefficients as first_coefficients
@@ -264,8 +265,4 @@ def _check_independent(products: Floats, agreed: Agreed, *, masked: bool) -> Non
     dependent = dependent_columns(products, DEPENDENT_MASKED if masked else DEPENDENT)
     if dependent.any():
         names = [("intercept", *agreed.covariates)[place] for place in np.flatnonzero(dependent).tolist()]
-        raise DataError(
-            f"covariates must be independent of each other; these are combinations of others: {', '.join(names[:8])}",
-            where="columns",
-            hint="Leave one of them out (one level of each category is its reference).",
-        )
+        raise dependent_error(names, agreed.levels, has_penalty=False)

@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Message, Nothing, array, number
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
-from multicentre.errors import ConfigurationError, DataError
+from multicentre.data.categories import dependent_error
+from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.maths import (
@@ -324,13 +325,7 @@ def check_independent(totals: Totals, agreed: Agreed, alpha: float) -> None:
     dependent = dependent_columns(totals.information[np.ix_(informed_places, informed_places)])
     if alpha > 0 or not len(dependent):
         return
-    names = [agreed.columns[place] for place in informed_places[dependent]]
-    listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    raise DataError(
-        f"columns must be linearly independent; got columns that depend on each other: {listed}",
-        where="columns",
-        hint="Leave one of them out (one level of a category, for example), or fit with a penalty: alpha=1.0.",
-    )
+    raise dependent_error([agreed.columns[place] for place in informed_places[dependent]], agreed.levels)
 
 
 def _start(n_columns: int) -> Ascent:
