@@ -10,7 +10,15 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from multicentre.engines.flower.handshake import canonical_key, names_by_key
-from multicentre.engines.flower.records import MESSAGE_TYPE, REQUEST_LIFETIME_S, pack_payload, unpack_reply
+from multicentre.engines.flower.records import (
+    LOST,
+    MESSAGE_TYPE,
+    NOT_APPROVED,
+    REQUEST_LIFETIME_S,
+    STOPPED,
+    pack_payload,
+    unpack_reply,
+)
 from multicentre.engines.remote.socket import Reason, Unreachable
 from multicentre.errors import ConfigurationError, MessageError
 
@@ -23,12 +31,12 @@ _POLL_SHARE = 0.05  # a reply is received at most 5 % late
 _REASONS: Mapping[int, Reason] = {
     1: "stopped",
     2: "stopped",
-    3: "lost",
+    LOST: "lost",
     4: "lost",
     5: "offline",
     6: "stopped",
-    7: "unverified",
-    8: "stopped",
+    NOT_APPROVED: "unverified",
+    STOPPED: "stopped",
 }
 
 

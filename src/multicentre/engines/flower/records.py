@@ -20,6 +20,8 @@ from multicentre.errors import MessageError
 
 MESSAGE_TYPE = "query"
 
+LOST, NOT_APPROVED, STOPPED = 3, 7, 8  # error codes of Flower, stable numbers of its wire format
+
 REQUEST_LIFETIME_S = 4 * 3600.0  # longer than any step; Flower deletes messages after this time
 
 _ONE_VALUE_BYTES = 2 * 10**6  # Flower sends larger objects in chunks, and only arrays can be cut

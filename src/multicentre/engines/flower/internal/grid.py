@@ -7,25 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic, sleep
+from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto
-from flwr.proto.error_pb2 import Error as ProtoError
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest
 from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.proto.message_pb2 import Metadata as ProtoMetadata
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest
 from flwr.serverapp import Grid
-from flwr.supercore.retry.retry_invoker import RetryState
-from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from multicentre.engines.flower.connection import do_for_each
 from multicentre.engines.flower.internal.objects import READS_WHOLE, announce, ask_for_whole, assemble, disassemble
-from multicentre.engines.flower.records import MESSAGE_TYPE
+from multicentre.engines.flower.records import LOST, MESSAGE_TYPE
 from multicentre.errors import MessageError
+
+if TYPE_CHECKING:
+    from flwr.proto.node_pb2 import NodeInfo
+    from flwr.supercore.retry.retry_invoker import RetryState
+    from flwr.supercore.run import Run
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5  # about one round trip at first; later, few requests while a sender is slow
 _STAY_S = 0.5  # time for the objects of a reply before other replies are received
@@ -197,9 +197,11 @@ class _QuickGrid(Grid):
         return whole
 
     def _lost(self, number: str) -> Message:
-        about = ProtoMetadata(run_id=self.run.run_id, reply_to_message_id=number, message_type=MESSAGE_TYPE)
-        error = ProtoError(code=ErrorCode.MESSAGE_UNAVAILABLE, reason="The connection broke.")
-        return message_from_proto(ProtoMessage(metadata=about, error=error))
+        lost = ProtoMessage()
+        lost.metadata.run_id, lost.metadata.reply_to_message_id = self.run.run_id, number
+        lost.metadata.message_type = MESSAGE_TYPE
+        lost.error.code, lost.error.reason = LOST, "The connection broke."
+        return message_from_proto(lost)
 
     def _read(self, partial: _PartialReply, end: float) -> RecordDict:
         """Return the content of a reply; empty if its sender will not complete it."""

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Error, Message
-from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto
 from flwr.proto.fab_pb2 import GetFabRequest
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
@@ -20,8 +20,6 @@ from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, Pu
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest
-from flwr.supercore.inflatable.inflatable_object import InflatableObject
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -43,7 +41,10 @@ from multicentre.engines.flower.internal.objects import (
     disassemble,
     offer_to_read_whole,
 )
-from multicentre.engines.flower.records import pack_payload, unpack_payload
+from multicentre.engines.flower.records import NOT_APPROVED, STOPPED, pack_payload, unpack_payload
+
+if TYPE_CHECKING:
+    from flwr.supercore.inflatable.inflatable_object import InflatableObject
 
 BEAT_S = 15  # the SuperLink considers a site offline after twice this time without a heartbeat
 _ANSWER_WITHIN_S = 30.0  # the SuperLink answers at once, unless its machine is very busy
@@ -130,7 +131,7 @@ class FleetLink:
         key = read_key(private_key)
         self._address = address
         self._stop = stop
-        self._public_key = public_key_to_bytes(key.public_key())
+        self._public_key = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         self._client = FleetHttpClient(
             f"https://{address}",
             interceptors=[_Versioned(), NodeAuthHttpInterceptor(key, key.public_key())],
@@ -269,9 +270,9 @@ def reply_with(payload: bytes, delivery: Delivery) -> Message:
 
 def refuse_unverified(delivery: Delivery) -> Message:
     """Return the reply of a site that does not accept the bundle of the run."""
-    return Message(Error(ErrorCode.INVALID_FAB, "The bundle is not approved at this site."), reply_to=delivery.message)
+    return Message(Error(NOT_APPROVED, "The bundle is not approved at this site."), reply_to=delivery.message)
 
 
 def refuse_stopped(delivery: Delivery) -> Message:
     """Return the reply of a site whose process ended while working, without a reason."""
-    return Message(Error(ErrorCode.CLIENT_APP_CRASHED, "The site's process stopped."), reply_to=delivery.message)
+    return Message(Error(STOPPED, "The site's process stopped."), reply_to=delivery.message)

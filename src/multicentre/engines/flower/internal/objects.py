@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.app.message import remove_content_from_message
@@ -10,7 +11,6 @@ from flwr.common.serde import message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import (
-    InflatableObject,
     get_all_nested_objects,
     get_object_tree,
     iterate_object_tree,
@@ -20,6 +20,9 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from multicentre.engines.flower.records import pack_payload, unpack_payload
 from multicentre.errors import MessageError
+
+if TYPE_CHECKING:
+    from flwr.supercore.inflatable.inflatable_object import InflatableObject
 
 # Groups of messages, which Flower passes on unread.
 WHOLE = "whole"  # of a request: a short reply may be sent within its announcement
