@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from numba import njit as njit
+import numba
 from numba.core.event import Listener, register
 
 _LOG = logging.getLogger(__name__)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def njit(*signatures: Any, cache: bool = False, **options: Any) -> Callable[[F], F]:
+    """Return numba's decorator; where no folder for compiled kernels can be written, they are not stored."""
+    decorate: Any = numba.njit  # its overloads know no list of signatures
+
+    def compiled(kernel: F) -> F:
+        try:
+            dispatcher: F = decorate(*signatures, cache=cache, **options)(kernel)
+        except RuntimeError as error:  # numba has no class of its own for it
+            if "cannot cache" not in str(error):
+                raise
+            _announce_no_cache()
+            dispatcher = decorate(*signatures, **options)(kernel)
+        return dispatcher
+
+    return compiled
+
+
+@functools.cache
+def _announce_no_cache() -> None:
+    """Log once that every process compiles its kernels."""
+    _LOG.warning(
+        "No folder for compiled kernels can be written: every process compiles them again, up to a minute. Name one in "
+        "NUMBA_CACHE_DIR."
+    )
 
 
 class CompilationNotice(Listener):

@@ -245,6 +245,8 @@ class Federation(Consortium):
             away, refusals = engine.open(time_limit_s)
             for site, error in away.items():
                 (listener or Listener()).site_lost(site, str(error))
+            if record is not None:
+                engine.witness(record.recall(engine.facts))
             policies = [_reported_policy(facts) for facts in engine.facts.values()]
             federation = cls(
                 Faulty(carrying, faults) if faults else carrying,

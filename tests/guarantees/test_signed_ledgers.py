@@ -277,7 +277,7 @@ def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_p
     send(Head(1, peer.entries[0]["hash"], "s", real.key, peer.entries[0]["signature"]))  # an older end
     assert witness.heads == {"oslo": real}
     own.append("release", {})
-    assert confirmed_in(own.entries) == {"oslo": Head(3, real.hash, "s")}
+    assert dict(confirmed_in(own.entries)) == {"oslo": Head(3, real.hash, "s")}
     again = Witness("lyon", own, {"oslo": [oslo.public.hex()], "porto": []})
     assert again.heads == {"oslo": real}
     for _ in range(2):  # two arrive before the next entry: it confirms both
@@ -285,7 +285,7 @@ def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_p
             ledger.append("release", {})
             again.receive(Statement.signed({"oslo": peer.head, "porto": porto.head}, coordinator).packed)
     own.append("release", {})
-    assert confirmed_in(own.entries[-1:]) == {
+    assert dict(confirmed_in(own.entries[-1:])) == {
         "oslo": Head(5, peer.head.hash, "s"),
         "porto": Head(3, porto.head.hash, "s"),
     }
@@ -309,14 +309,15 @@ def test_ends_of_sites_that_are_not_of_the_study_are_not_taken_in(tmp_path):
     for name in ("lyon", "oslo "):
         witness.receive(Statement.signed({name: made_up("s", 1).popitem()[1]}, coordinator).packed)
         assert witness.heads == {}
-        assert dict(read_statement(tmp_path / "ledger.peers.json").heads) == {}
+        assert dict(read_statement(tmp_path / "ledger.peers.json").heads) == {"lyon": own.head}  # its own end alone
     witness.receive(Statement.signed({"oslo": peer.head, **made_up("s", 50)}, coordinator).packed)
-    assert dict(read_statement(tmp_path / "ledger.peers.json").heads) == witness.heads == {"oslo": peer.head}
+    assert dict(read_statement(tmp_path / "ledger.peers.json").heads) == {**witness.heads, "lyon": own.head}
+    assert witness.heads == {"oslo": peer.head}
     assert set(own.append("release", {})["witnessed"]) == {"oslo"}
     witness.receive(Statement.signed({"oslo": peer.head, "lyon": own.head}, coordinator).packed)
     assert read_statement(tmp_path / "ledger.peers.json").key == coordinator.public.hex()
     witness.receive(Statement.signed({"oslo": peer.head, "lyon": made_up("s", 1).popitem()[1]}, coordinator).packed)
-    assert set(read_statement(tmp_path / "ledger.peers.json").heads) == {"oslo"}
+    assert dict(read_statement(tmp_path / "ledger.peers.json").heads) == {"oslo": peer.head, "lyon": own.head}
     # What an earlier version took in goes as well.
     (tmp_path / "ledger.peers.json").write_bytes(Statement(made_up("s", 3)).packed)
     again = Witness("lyon", own)
@@ -401,7 +402,7 @@ def test_over_letters_heads_come_back_and_are_kept_by_the_peers(fitted):
         assert heads[site] == head
         peers = read_statement(path.with_name(f"{path.stem}.peers.json")).heads
         assert peers == heads
-        assert set(confirmed_in(list(read_ledger(path)))) == set(SITES) - {site}
+        assert set(dict(confirmed_in(list(read_ledger(path))))) == set(SITES) - {site}
 
 
 def test_each_fit_confirms_where_ledgers_ended_before_it(hospitals, tmp_path):
@@ -411,7 +412,7 @@ def test_each_fit_confirms_where_ledgers_ended_before_it(hospitals, tmp_path):
             request = Guess({view: np.zeros(2) for view in ("a", "b")})
             handle.sum(ViewMeansSite.residuals, request)  # no checkpoint
         path = site_ledger(hospitals)
-        assert set(confirmed_in(list(read_ledger(path)))) == {"oslo", "porto"}
+        assert set(dict(confirmed_in(list(read_ledger(path))))) == {"oslo", "porto"}
 
 
 def test_the_coordinator_of_real_sites_can_say_where_their_ledgers_ended(fitted):
@@ -478,9 +479,16 @@ def test_the_coordinator_notices_a_ledger_that_went_back(fitted):
     hospitals, folder = fitted
     cut_off(site_ledger(hospitals), 3)
     hospitals.handlers.clear()
+    with pytest.raises(IntegrityError, match="lyon, Ward 7: the ledger must contain entry 5, which this site signed"):
+        hospitals.federation(folder=folder)
+    # The coordinator notices it where the site's own list of ends is gone as well.
+    site_ledger(hospitals).with_name("ward-7.7f0f2d06.peers.json").unlink()
+    entries = lines_of(site_ledger(hospitals))
+    write_anew(site_ledger(hospitals), entries[:2], read_site(hospitals.root / "lyon").identity)
+    hospitals.handlers.clear()
     with hospitals.federation(folder=folder) as federation:
         another = dataclasses.replace(federation, name="another")  # a fit without a checkpoint
-        with pytest.raises(IntegrityError, match=r"must end after entry \d+"):
+        with pytest.raises(IntegrityError, match=r"must contain entry \d+, which this site signed"):
             FedViewMeans(n_rounds=1).fit(another)
 
 

@@ -1,12 +1,15 @@
 """Notice of the compilation of kernels."""
 
 import io
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from multicentre import compilation
 from multicentre.compilation import CompilationNotice
 
 
@@ -54,3 +57,29 @@ def test_numba_announces_a_kernel_that_is_not_cached(tmp_path):
         for _ in range(2)
     ]
     assert [run.stderr.count("Compiling kernels of multicentre.boosting") for run in runs] == [1, 0]
+
+
+def test_kernels_are_compiled_without_a_cache_and_one_line_says_so(tmp_path):
+    """A service account without a home runs a package that belongs to root; also holds for root itself."""
+    (tmp_path / "plain").write_text("")
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text(
+            "from multicentre.compilation import njit\n@njit(cache=True)\ndef double(x):\n    return 2 * x\n"
+        )
+    (tmp_path / "__pycache__").write_text("")
+    run = subprocess.run(
+        [sys.executable, "-c", "import one, two; print(one.double(3), two.double(4))"],
+        env={"HOME": str(tmp_path / "plain" / "home"), "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.stdout == "6 8\n", run.stderr
+    assert run.stderr.count("No folder for compiled kernels can be written") == 1
+
+
+def test_every_kernel_is_compiled_by_the_one_decorator():
+    """numba's own decorator fails where no cache can be written."""
+    source = Path(compilation.__file__).parent
+    files = [one for one in source.rglob("*.py") if one != Path(compilation.__file__)]
+    assert [str(one) for one in files if re.search(r"from numba import .*njit|numba\.njit", one.read_text())] == []

@@ -132,7 +132,8 @@ def approve(
         if not yes:
             _ask("approve")
         for proposal in proposals:
-            current = approvals.approve(site.approved, proposal, card_of(site), analysts=chosen)
+            policy = site.policy_for(proposal.name)
+            current = approvals.approve(site.approved, proposal, card_of(site), analysts=chosen, policy=policy)
     _show_approvals(current, as_json)
 
 
@@ -256,6 +257,31 @@ def show_log(
     for path in paths:
         show_ledger(path, names[path])
     return None
+
+
+@app.command()
+@handle_errors
+def acknowledge(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="Study whose ledger lost entries.")],
+    folder: Folder = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Write to a study's ledger that its loss of entries is acknowledged, so that runs can continue.
+
+    The site must be stopped. Ends that other parties recorded contradict the ledger for ever.
+    """
+    from multicentre.deployment.site_folder import read_site
+    from multicentre.deployment.site_opening import open_ledger
+    from multicentre.deployment.site_process import site_lock
+    from multicentre.privacy.ledger_witnesses import acknowledge_loss
+
+    site = read_site(folder)
+    (path,) = _ledgers_of(site, study)
+    with site_lock(site):
+        entries, digest = acknowledge_loss(open_ledger(site, study, repair=True))
+    if as_json:
+        return show_json({"study": study, "entries": entries, "hash": digest})
+    return show(f"{path}: the loss of the end after entry {entries} ({digest}) is acknowledged.")
 
 
 def _ask(action: Literal["approve", "reject"]) -> None:

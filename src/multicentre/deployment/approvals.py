@@ -26,13 +26,16 @@ from multicentre.deployment.proposals import Proposal
 from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_register import Roster, check_named
 from multicentre.errors import ConfigurationError, IntegrityError, RefusedByPolicy
+from multicentre.privacy.policy import Policy
+from multicentre.privacy.run_ledgers import terms_of
 from multicentre.studies.study import Study
 from multicentre.studies.study_file import study_from_mapping
 from multicentre.studies.terms import digest_of, study_protocol
 
 LIST = "approvals.json"
-_FORMAT = 2  # of the list; raised when its keys change
-_READABLE = (1, _FORMAT)  # lists of format 1 have no decisions
+_FORMAT = 3  # of the list; raised when its keys change
+_READABLE = (1, 2, _FORMAT)  # lists of format 1 have no decisions, and those of format 2 no policies
+_KEYS = {"apps", "release_keys", "roster_sha256", "studies", "analysts", "signed_only", "decisions"}
 # Read and write for the owner, nothing for others: a proposal or an approval must not be changed by others.
 _OWNER_ONLY = 0o600
 _LOCK_WAIT_S = 10.0  # another command holds the lock for milliseconds
@@ -56,6 +59,8 @@ class ApprovedStudy:
         Fingerprints of the only analysts who may run the study; empty for every approved analyst.
     protocol : mapping of str to str
         Number of the wire protocol and digest of each method, which the terms contain.
+    policy : mapping of str to value, optional
+        Terms of the site's policy at the approval; None in approvals of earlier versions.
     """
 
     sha256: str
@@ -64,6 +69,7 @@ class ApprovedStudy:
     time: str
     analysts: tuple[str, ...] = ()
     protocol: Mapping[str, str] = field(default_factory=dict)
+    policy: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -223,7 +229,14 @@ class Approvals:
         return self.folder / f"{sha256}.toml"
 
 
-def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Collection[str] = ()) -> Approvals:
+def approve(
+    folder: Path,
+    proposal: Proposal,
+    card: SiteCard,
+    *,
+    analysts: Collection[str] = (),
+    policy: Policy | None = None,
+) -> Approvals:
     """Approve a proposal and return all approvals.
 
     Parameters
@@ -235,6 +248,8 @@ def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Colle
         Card of this site.
     analysts : collection of str
         Fingerprints of the only analysts who may run the proposed study.
+    policy : Policy, optional
+        Policy of the site for a proposed study. A run under a weaker one is refused; without it, none is compared.
 
     Raises
     ------
@@ -250,7 +265,7 @@ def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Colle
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{proposal.fingerprint}.toml"
         write_atomically(path, proposal.content, mode=_OWNER_ONLY)
-    return _replace_approvals(folder, lambda approvals: _with(approvals, proposal, analysts))
+    return _replace_approvals(folder, lambda approvals: _with(approvals, proposal, analysts, policy))
 
 
 def reject(folder: Path, proposal: Proposal, card: SiteCard, reason: str) -> Approvals:
@@ -347,11 +362,12 @@ def read_approvals(folder: Path) -> Approvals:
     try:
         check_owner_writes_alone(path, "list of approvals")
         content = load_json(read_regular(path, "list of approvals"))
-        if content.pop("format") not in _READABLE:
-            raise ValueError
+        version = content.pop("format")
+        if version not in _READABLE or (version == _FORMAT and content.keys() != _KEYS):
+            raise ValueError  # a missing key would permit more than the steward did
         decisions = tuple(Decision(**one) for one in content.pop("decisions", ()))
         studies = {
-            name: ApprovedStudy(**{**fields, "analysts": tuple(fields.get("analysts", ()))})
+            name: ApprovedStudy(**{**fields, "analysts": tuple(fields["analysts"])})
             for name, fields in content.pop("studies").items()
         }
         return Approvals(folder, studies=studies, decisions=decisions, **content)
@@ -404,7 +420,7 @@ def _check_names(proposal: Proposal, card: SiteCard) -> None:
         )
 
 
-def _with(approvals: Approvals, proposal: Proposal, analysts: Collection[str]) -> Approvals:
+def _with(approvals: Approvals, proposal: Proposal, analysts: Collection[str], policy: Policy | None) -> Approvals:
     now = current_time()
     if proposal.kind == "app":
         return replace(approvals, apps={**approvals.apps, proposal.fingerprint: now})
@@ -417,9 +433,16 @@ def _with(approvals: Approvals, proposal: Proposal, analysts: Collection[str]) -
     if proposal.kind == "analyst":
         return replace(approvals, analysts=_with_analyst(approvals.analysts, proposal), signed_only=True)
     study = proposal.study()
-    terms, protocol = digest_of(study), study_protocol(study)
-    entry = ApprovedStudy(proposal.fingerprint, terms, str(proposal.folder), now, tuple(sorted(analysts)), protocol)
-    decision = Decision(proposal.name, "approved", proposal.fingerprint, terms, now)
+    entry = ApprovedStudy(
+        proposal.fingerprint,
+        digest_of(study),
+        str(proposal.folder),
+        now,
+        tuple(sorted(analysts)),
+        study_protocol(study),
+        None if policy is None else terms_of(policy)["policy"],
+    )
+    decision = Decision(proposal.name, "approved", proposal.fingerprint, entry.terms, now)
     return replace(
         approvals,
         studies={**approvals.studies, proposal.name: entry},

@@ -12,7 +12,7 @@ from multicentre.deployment.site_cards import read_card
 from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.ledger import read_ledger, verify_ledger
 from multicentre.privacy.ledger_heads import Head, read_statement
-from multicentre.privacy.ledger_witnesses import HEADS, check_against, confirmed_in, peers_file
+from multicentre.privacy.ledger_witnesses import HEADS, Ends, check_against, confirmed_in, peers_file
 from multicentre.privacy.run_ledgers import KEYS, read_keys
 from multicentre.studies.run_folder import RunFolder
 
@@ -27,14 +27,14 @@ class Evidence:
     ----------
     keys : mapping of str to sequence of str
         Public keys by site; keys under the empty name apply to every site.
-    heads_by_witness : mapping of str to mapping of str to Head
-        Ends of ledgers by witness.
+    heads_by_witness : mapping of str to sequence
+        All recorded ends of ledgers, by witness.
     has_named_witness : bool
         True if the user named a witness.
     """
 
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    heads_by_witness: Mapping[str, Mapping[str, Head]] = field(default_factory=dict)
+    heads_by_witness: Mapping[str, Ends] = field(default_factory=dict)
     has_named_witness: bool = False
 
     @classmethod
@@ -63,7 +63,7 @@ class Evidence:
     @property
     def recorded(self) -> dict[str, Head]:
         """Last recorded end of each site's ledger."""
-        heads = [(site, head) for heads in self.heads_by_witness.values() for site, head in heads.items()]
+        heads = [one for heads in self.heads_by_witness.values() for one in heads]
         return dict(sorted(heads, key=lambda one: one[1].entries))
 
     @property
@@ -136,7 +136,7 @@ def verify_all(
         entries = list(read_ledger(path))
         n_witnesses = check_against(site, path, entries, others, [head.key] if keys is None else keys)
         if evidence.has_named_witness and not n_witnesses:
-            names = sorted({name for heads in evidence.heads_by_witness.values() for name in heads})
+            names = sorted({name for heads in evidence.heads_by_witness.values() for name, _ in heads})
             raise ConfigurationError(
                 f"a named witness must have recorded a ledger of {site!r} in this study; none has",
                 where=str(path),
@@ -205,12 +205,14 @@ def key_of(text: str) -> str:
     return read_card(Path(text)).identity
 
 
-def _heads_in(path: Path) -> Mapping[str, Head]:
+def _heads_in(path: Path) -> Ends:
     """Return the ends recorded in a list of ends or in the ledger of another site."""
-    return confirmed_in(list(read_ledger(path))) if path.suffix == ".jsonl" else read_statement(path).heads
+    if path.suffix == ".jsonl":
+        return confirmed_in(list(read_ledger(path)))
+    return list(read_statement(path).heads.items())
 
 
-def _heads_in_folder(where: Path) -> dict[str, Mapping[str, Head]]:
+def _heads_in_folder(where: Path) -> dict[str, Ends]:
     """Return the ends that the coordinator and the sites recorded in the run's folder."""
     if not where.is_dir():
         return {}

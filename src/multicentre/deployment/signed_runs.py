@@ -190,6 +190,24 @@ class OpenedRuns:
         if latest is not None and attempt >= latest.attempt:
             self._write(runs, run, latest._replace(closed=True))
 
+    def check(self, *, was_used: bool) -> None:
+        """Read the list as a run does.
+
+        Raises
+        ------
+        IntegrityError
+            The list cannot be read, or is missing although signed runs were opened here: closed runs could be
+            repeated.
+        """
+        if was_used and not self._path.exists():
+            raise IntegrityError(
+                "the list of signed runs must be there, since signed runs were opened; it is missing",
+                where=str(self._path),
+                hint="Restore it from a copy. Without one, write [] into it: requests of the last "
+                "week could then be repeated.",
+            )
+        self._read()
+
     def _write(self, runs: dict[str, _Run], run: str, entry: _Run) -> None:
         if runs.get(run) == entry:
             return

@@ -15,9 +15,10 @@ from typing import Any, Literal
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from multicentre.deployment.approvals import Approvals, read_approvals
+from multicentre.deployment.approvals import Approvals, ApprovedStudy, read_approvals
 from multicentre.deployment.connectivity import check_connection, read_certificate
 from multicentre.deployment.site_folder import Site
+from multicentre.deployment.site_opening import check_space, open_study_files
 from multicentre.deployment.site_process import find_modes
 from multicentre.deployment.site_register import Roster, check_named
 from multicentre.deployment.site_service import card_of, read_data, study_at_site
@@ -31,7 +32,7 @@ from multicentre.errors import (
 from multicentre.federation import open_site
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import REFUSES, DisclosureCard
-from multicentre.privacy.ledger import Ledger, TornLedger, verify_ledger
+from multicentre.privacy.ledger import Ledger, TornLedger
 from multicentre.privacy.patient_counts import ONE_RECORD, PatientCounts, people_of
 from multicentre.privacy.policy import Policy
 from multicentre.studies.brief import Brief, brief_of
@@ -164,6 +165,7 @@ def _folder(site: Site) -> str | Finding:
     if open_to:
         detail = f"others than its owner may write to {', '.join(open_to)}. Run: chmod -R go-w {site.folder}."
         return Finding("folder", "fault", detail, ConfigurationError.exit_code)
+    check_space(site)
     return str(site.folder)
 
 
@@ -284,7 +286,7 @@ def _study(site: Site, approvals: Approvals, name: str, examination: Examination
         raise ConfigurationError(
             "a roster must be pinned for a study with masked sums; got none", where=name, hint="Approve one."
         )
-    details = [_entries(site, name), *([f"key of pseudonyms {key}"] if key else [])]
+    details = [_entries(site, name, approvals.studies[name]), *([f"key of pseudonyms {key}"] if key else [])]
     if check_data:
         details = [_patients(site, study, permissions, examination.cards[name]), *details]
     return _with_roster(study, approvals.roster(), ", ".join(details), needed=check_data and study.masked)
@@ -343,15 +345,14 @@ def _with_roster(study: Study, roster: Roster | None, detail: str, *, needed: bo
     return Finding(f"study {study.name}", "note", detail)
 
 
-def _entries(site: Site, study: str) -> str:
-    """Return the number of verified entries of a ledger; the site's process may be writing to it."""
-    path = site.ledger_of(study)
-    if not path.exists():
-        return "no ledger yet"
+def _entries(site: Site, study: str, approved: ApprovedStudy) -> str:
+    """Open the files of a study as a run does and return the number of entries; the site may be writing to them."""
+    begun = site.ledger_of(study).exists()
     try:
-        return f"{verify_ledger(path, keys=[site.identity.public.hex()]).entries} entries in the ledger"
+        n_entries = open_study_files(site, study, approved, repair=False).ledger.head.entries
     except TornLedger:
         return "a ledger whose last entry was cut off, which is set aside when a run is opened"
+    return f"{n_entries} entries in the ledger" if begun else "no ledger yet"
 
 
 def _pseudonym_key(study: Study) -> str:

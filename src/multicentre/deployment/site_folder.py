@@ -86,7 +86,7 @@ class SiteSettings(Table):
     site: AboutSite
     coordinator: CoordinatorTable
     keys: KeysTable = Field(default={}, validate_default=True)
-    policy: PolicySource = Field(default_factory=Policy)
+    policy: PolicySource  # without a default: a file that was cut off must not fall back to a weaker policy
     studies: dict[str, StudyOverrides] = Field(default_factory=dict)
 
 

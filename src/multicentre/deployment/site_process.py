@@ -98,7 +98,7 @@ def serve(
     ConfigurationError
         The site cannot run, another process serves the same folder, or the site's key is not registered.
     """
-    with _site_lock(site):
+    with site_lock(site):
         ready()
         site.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.environ.update(flower_settings(site.running / "flower"))
@@ -107,7 +107,7 @@ def serve(
 
 
 @contextmanager
-def _site_lock(site: Site) -> Iterator[None]:
+def site_lock(site: Site) -> Iterator[None]:
     """Hold the lock of a site and write the process number, for the message of a second process."""
     number = site.running / "pid"
     try:

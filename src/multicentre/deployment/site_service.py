@@ -23,20 +23,22 @@ from multicentre.deployment.private_files import FileSnapshot
 from multicentre.deployment.signed_runs import OpenedRuns
 from multicentre.deployment.site_cards import SiteCard
 from multicentre.deployment.site_folder import Site, read_again
+from multicentre.deployment.site_opening import StudyFiles, open_study_files
 from multicentre.deployment.site_register import Roster, check_named
 from multicentre.deployment.study_permissions import StudyGuard, StudyPermissions, permissions_of
 from multicentre.engines.remote.opening import Opening, check_request
 from multicentre.errors import (
     ConfigurationError,
     DataError,
+    IntegrityError,
     MulticentreError,
     ProtocolRefused,
     RefusedByPolicy,
 )
 from multicentre.federation import facts_of, open_site
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.ledger import Ledger, entries_of_all, repair_ledger
-from multicentre.privacy.ledger_witnesses import Witness
+from multicentre.privacy.ledger import entries_of_all
+from multicentre.privacy.ledger_witnesses import LostEntries
 from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.patient_counts import people_of
 from multicentre.privacy.run_ledgers import note_terms, terms_of
@@ -68,7 +70,7 @@ class OpenStudy:
     guard: StudyGuard
     data: PatientData
     key: PseudonymKey | None
-    witness: Witness
+    opened: StudyFiles
     earlier_answers: EarlierAnswers = field(default_factory=EarlierAnswers)
 
 
@@ -111,7 +113,9 @@ class DeployedSiteService:
         self._check_sites(opening, open_study)
         masked, roster = open_study.permissions.masked, approvals.roster()
         peers = self._peers(roster, opening) if masked else {} if roster is None else roster.identities
-        open_study.witness.trust({name: [key.hex()] for name, key in peers.items()}, peers=open_study.study.sites)
+        open_study.opened.witness.trust(
+            {name: [key.hex()] for name, key in peers.items()}, peers=open_study.study.sites
+        )
         self._rosters[opening.study] = approvals.roster_sha256
         runtime = open_site(
             self.site.name,
@@ -123,7 +127,7 @@ class DeployedSiteService:
             key=open_study.key,
             earlier_answers=open_study.earlier_answers,
             terms=opening.terms,
-            witness=open_study.witness,
+            witness=open_study.opened.witness,
         )
         runtime.requester = requester
         return runtime
@@ -166,8 +170,8 @@ class DeployedSiteService:
     def facts(self, study: str) -> dict[str, Any]:
         """Return the facts for the coordinator when a run is opened.
 
-        They contain no value and no count of the data: names of columns, requirements of the policy, and a keyed hash
-        by which a resumed run recognises its data.
+        They contain no value and no count of the data: names of columns, requirements of the policy, a keyed hash by
+        which a resumed run recognises its data, and the ends of the peers' ledgers on file here.
         """
         open_study = self._of(study)
         policy = open_study.guard.policy
@@ -177,6 +181,8 @@ class DeployedSiteService:
             **facts_of(policy),
             "counted": open_study.guard.people.counted,
             "schema": schema_of(open_study.data),
+            "identity": self.site.identity.public.hex(),
+            "ends": open_study.opened.witness.stated,
             "data": digest,
         }
 
@@ -229,15 +235,15 @@ class DeployedSiteService:
         study = study_at_site(site, approvals.study(name))
         key = study.privacy.pseudonym_key
         files = FileSnapshot.of([*study.sites[site.name].values(), *([] if key is None else [key])])
-        permissions, policy = permissions_of(study), site.policy_for(name)
-        data, previous = read_data(site, study), self._open_studies.get(name)
-        ledger = open_ledger(site, name) if previous is None else previous.guard.ledger
-        note_terms(ledger, terms_of(policy, agreed=approved.terms))
+        permissions, previous = permissions_of(study), self._open_studies.get(name)
+        opened = open_study_files(site, name, approved, None if previous is None else previous.opened, repair=True)
+        data = read_data(site, study)
+        note_terms(opened.ledger, terms_of(opened.policy, agreed=approved.terms))
         people = people_of(data, site.name, one_row_per_patient=study.data.one_row_per_patient)
         guard = StudyGuard(
             permissions,
-            policy,
-            ledger,
+            opened.policy,
+            opened.ledger,
             people,
             site=site.name,
             n_records=len(data),
@@ -246,8 +252,7 @@ class DeployedSiteService:
         )
         allowed = open_site(site.name, data, guard).data
         hashes = None if key is None else PseudonymKey.read(key)
-        witness = Witness(site.name, ledger) if previous is None else previous.witness
-        return OpenStudy(approved, rules, files, study, permissions, guard, allowed, hashes, witness)
+        return OpenStudy(approved, rules, files, study, permissions, guard, allowed, hashes, opened)
 
     def _stands(self, name: str, approved: ApprovedStudy) -> bool:
         approvals, requester = self._approvals.now(), current_requester()
@@ -363,20 +368,6 @@ def read_data(site: Site, study: Study) -> PatientData:
     return reader_of(study)(study, site.name).data
 
 
-def open_ledger(site: Site, study: str) -> Ledger:
-    """Open the ledger of a study at a site; first repair an entry that a crash cut off.
-
-    Raises
-    ------
-    IntegrityError
-        An entry was changed, removed, inserted, or not signed with the site's identity.
-    """
-    path, signer = site.ledger_of(study), site.identity
-    if path.exists():
-        repair_ledger(path, signer=signer, study=study)
-    return Ledger(path, durable=True, signer=signer, study=study)
-
-
 def card_of(site: Site) -> SiteCard:
     """Return the site's public card, from its keys."""
     return SiteCard(site.name, read_public_key(site.keys.node), site.identity.public.hex())
@@ -402,7 +393,13 @@ def _columns(data: SurvivalData | TableData) -> dict[str, list[str]]:
 
 
 def _without_details(error: MulticentreError, study: str) -> MulticentreError:
-    """Return an error of the same family without files, columns and keys of this site."""
+    """Return an error of the same family without files, columns and keys of this site.
+
+    That entries of its ledger are lost concerns the other parties, who may have copies of what it signed.
+    """
+    if isinstance(error, LostEntries):
+        hint = "Its steward restores the ledger, or acknowledges the loss: multicentre site acknowledge STUDY."
+        return IntegrityError(error.what, where=study, hint=hint)
     kind = type(error) if isinstance(error, DataError) else ConfigurationError
     return kind(
         "the site cannot open this study: its data or settings do not fit the study",

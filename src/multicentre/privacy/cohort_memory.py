@@ -218,6 +218,11 @@ class CohortMemory:
         return self._cohorts[name]
 
 
+def is_begun(folder: Path) -> bool:
+    """Return whether a folder holds a memory of cohorts, possibly one without an answer."""
+    return (folder / _KEY).exists()
+
+
 def _by_group(index: dict[str, list[str]]) -> dict[str, list[str]]:
     """Return an index by group; an index without groups becomes one list of answers."""
     if ANSWERS in index:

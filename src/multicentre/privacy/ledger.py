@@ -117,6 +117,11 @@ class Ledger:
         return str(self._of.get("study", ""))
 
     @property
+    def key(self) -> str:
+        """Public key of the signer, in hexadecimal digits; empty without a signer."""
+        return str(self._signed_by.get("key", ""))
+
+    @property
     def head(self) -> Head:
         """Current end of the ledger."""
         with self._writing:

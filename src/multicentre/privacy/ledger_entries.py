@@ -162,5 +162,6 @@ _KINDS: dict[str, Kind] = {
     "fields": ("a list of fields with shape and counts", _are_fields),
     "noise": ("a mechanism and its multipliers above 0", _is_noise),
     "requested_by": ("a name and a fingerprint", _is_requester),
-    "witnessed": ("ends of ledgers by site", _are_ends),
+    **dict.fromkeys(("witnessed", "shorter"), ("ends of ledgers by site", _are_ends)),
+    "recorded": ("the end of a ledger", _is_end),
 }

@@ -4,27 +4,40 @@ With every answer a site returns the signed end of its ledger. The coordinator s
 sends all of them to the sites. A site stores those of its peers next to its ledger. Its next entry contains them, so
 that the signature of that entry confirms them. If a ledger is shortened later, any other party of the run detects it,
 even if the coordinator helps to hide it.
+
+When a run is opened, the sites return the ends on file, and the coordinator sends each site its own signed end. A site
+whose ledger does not contain it has lost entries: it writes that down and answers nothing until its steward has
+acknowledged the loss.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from multicentre.core.storage import OWNER_ONLY, check_owner_writes_alone, write_atomically
-from multicentre.errors import IntegrityError, MulticentreError
+from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError
 from multicentre.privacy.ledger import Entry, Ledger
 from multicentre.privacy.ledger_heads import Head, Statement, check_head, read_statement
 from multicentre.privacy.secure_sum.identity import Identity
 
+_LOG = logging.getLogger("multicentre.site.ledgers")
 Keys = Mapping[str, Collection[str]]
 HEADS = "heads.json"
 # Each site of a group stores the ends of all others, about 300 bytes each. A simulation of a thousand sites would write
 # hundreds of megabytes per checkpoint if all sites were one group.
 MOST_IN_GROUP = 32
 _SHORTENED = "Restore the latest copy of the site's ledger, and ask its steward who changed it."
+SHORTENED, ACKNOWLEDGED = "shortened", "acknowledged"  # events of a ledger that lost entries
+_ACKNOWLEDGE = (
+    "Restore the latest copy of the ledger. If there is none, stop the site and write down the loss: multicentre site "
+    "acknowledge STUDY."
+)
+Ends = Sequence[tuple[str, Head]]  # recorded ends of ledgers, by site
 
 
 class Witness:
@@ -56,7 +69,11 @@ class Witness:
             heads = read_statement(self._path).heads
             self._peers = {peer: head for peer, head in heads.items() if head.is_signed}
         self._unconfirmed: dict[str, list[Any]] = {}
-        self._n_entries = ledger.head.entries
+        self._n_entries = self._n_opened = ledger.head.entries
+        entries = ledger.entries if self._peers else ()
+        self._shortened = {peer for entry in entries for peer in entry.get("shorter", {})}
+        self._checked: Head | None = None
+        self._own_on_file = self._peers.get(site)
         self.trust(self._keys, peers)
 
     def trust(self, keys: Keys, peers: Collection[str] | None = None) -> None:
@@ -76,35 +93,82 @@ class Witness:
         """Ends of the peers' ledgers."""
         return dict(self._peers)
 
+    @property
+    def stated(self) -> str:
+        """Ends of the peers' ledgers on file, as text for the coordinator."""
+        return Statement(self._peers).packed.decode()
+
     def receive(self, packed: bytes) -> None:
         """Store the ends of ledgers that the coordinator forwards; the site's next entry confirms them.
 
-        An end replaces the stored one only if its site signed it and it has more entries. Ends of sites outside the
-        study are ignored.
+        An end replaces the stored one only if its site signed it and it has more entries. A signed end with fewer
+        entries is confirmed as well; from then on the stored end remains, since it may contradict later ones. Ends of
+        sites outside the study are ignored.
 
         Raises
         ------
         IntegrityError
-            The bytes do not contain ends of ledgers with a valid signature of the coordinator.
+            The bytes do not contain ends of ledgers with a valid signature of the coordinator, or this site's ledger
+            does not contain an end that this site signed.
         """
         statement = _unpacked(packed)
+        if self._site in statement.heads:
+            self._check_own(statement.heads[self._site])
         peers = {site: head for site, head in statement.heads.items() if self._is_peer(site)}
-        new_heads = {site: head for site, head in peers.items() if self._is_newer(site, head)}
-        if new_heads:
-            self._peers |= new_heads
-            self._confirm(new_heads)
+        new_heads = {site: head for site, head in peers.items() if self._is_new(site, head)}
+        shorter = {site: head for site, head in new_heads.items() if self._is_shorter(site, head)}
+        if shorter:
+            self._note_shorter(shorter)
+        if longer := {site: head for site, head in new_heads.items() if site not in shorter}:
+            self._peers |= {site: head for site, head in longer.items() if site not in self._shortened}
+            self._confirm(longer)
         if self._path is not None and self._path.parent.is_dir():
             # The original bytes keep the coordinator's signature; they are used unless this site has later ends.
             is_current = self._peers == peers and self._is_of_peers(statement)
-            content = packed if is_current else Statement(self._peers).packed
+            site_head = {} if self.head is None else {self._site: self.head}
+            content = packed if is_current else Statement({**self._peers, **site_head}).packed
             write_atomically(self._path, content, mode=OWNER_ONLY, durable=False)
 
     def _confirm(self, new_heads: Mapping[str, Head]) -> None:
         """Add new ends to the next entry, together with those received since the last entry."""
         if self._ledger.head.entries != self._n_entries:
             self._unconfirmed, self._n_entries = {}, self._ledger.head.entries
-        self._unconfirmed |= {site: [head.entries, head.hash] for site, head in new_heads.items()}
+        self._unconfirmed |= _ends_of(new_heads)
         self._ledger.note(witnessed=dict(self._unconfirmed))
+
+    def check_ledger(self) -> None:
+        """Raise LostEntries unless the ledger contains its own end on file, or its steward acknowledged the loss."""
+        check_acknowledged(self._ledger)
+        if self._own_on_file is not None:
+            self._check_own(self._own_on_file)
+
+    def _note_shorter(self, heads: Mapping[str, Head]) -> None:
+        """Add ends with fewer entries than the stored ones to the next entry, unless an earlier entry has them."""
+        confirmed = set(confirmed_in(self._ledger.entries))  # a resumed run sends earlier ends again
+        heads = {site: head for site, head in heads.items() if (site, _unsigned(head)) not in confirmed}
+        for site, head in heads.items():
+            n_stored = self._peers[site].entries
+            _LOG.warning("%s signed an end of its ledger after entry %d; on file: %d", site, head.entries, n_stored)
+        if heads:
+            self._shortened |= heads.keys()
+            self._ledger.note(shorter=_ends_of(heads))
+
+    def _check_own(self, head: Head) -> None:
+        """Raise LostEntries if this site signed an end that its ledger does not contain."""
+        if head == self._checked or not (head.key in self._own_keys and self._is_of_study(head)):
+            return
+        if head.entries > self._ledger.head.entries or (
+            head.entries <= self._n_opened and self._ledger.entries[head.entries - 1]["hash"] != head.hash
+        ):
+            check_acknowledged(self._ledger, head)
+        self._checked = head
+
+    @property
+    def _own_keys(self) -> set[str]:
+        return {self._ledger.head.key, self._ledger.key, *self._keys.get(self._site, ())}
+
+    def _is_of_study(self, head: Head) -> bool:
+        return head.study == self._ledger.study and head.is_signed
 
     def _is_peer(self, site: str) -> bool:
         return site != self._site and (self._of_study is None or site in self._of_study)
@@ -112,19 +176,17 @@ class Witness:
     def _is_of_peers(self, statement: Statement) -> bool:
         """Return whether a statement contains only ends of peers and, possibly, a valid end of this site's ledger."""
         site_head = statement.heads.get(self._site)
-        keys = {self._ledger.head.key, *self._keys.get(self._site, ())}
-        if site_head is not None and not (
-            site_head.key in keys and site_head.study == self._ledger.study and site_head.is_signed
-        ):
+        if site_head is not None and not (site_head.key in self._own_keys and self._is_of_study(site_head)):
             return False
         return all(site == self._site or self._is_peer(site) for site in statement.heads)
 
-    def _is_newer(self, site: str, head: Head) -> bool:
+    def _is_shorter(self, site: str, head: Head) -> bool:
+        return site not in self._shortened and site in self._peers and head.entries <= self._peers[site].entries
+
+    def _is_new(self, site: str, head: Head) -> bool:
         before = self._peers.get(site)
         keys = self._keys.get(site) or {head.key if before is None else before.key}
-        if before is not None and before.key in keys and before.entries >= head.entries:
-            return False
-        return head.key in keys and head.study == self._ledger.study and head.is_signed
+        return head != before and head.key in keys and self._is_of_study(head)
 
 
 class HeadRecord:
@@ -155,6 +217,24 @@ class HeadRecord:
         self._keys = keys or {}
         self._heads: dict[str, Head] = dict(read_statement(path).heads) if path.exists() else {}
         self._written: Mapping[str, Head] = dict(self._heads)
+
+    def recall(self, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+        """Return for each site the longest end of its ledger that its peers have on file, for the site to check.
+
+        Parameters
+        ----------
+        facts : mapping of str to mapping
+            Facts from the opening of the run, by site: its public key and the ends that it has on file.
+        """
+        longest: dict[str, Head] = {}
+        for stated in facts.values():
+            with contextlib.suppress(IntegrityError):  # a site may state nothing, with the same effect
+                for site, head in Statement.unpack(str(stated.get("ends", "")).encode()).heads.items():
+                    if head.key != facts.get(site, {}).get("identity") or not head.is_signed:
+                        continue
+                    if site not in longest or head.entries > longest[site].entries:
+                        longest[site] = head
+        return {site: Statement.signed({site: head}, self._signer).packed for site, head in longest.items()}
 
     def check(self, ledgers: Mapping[str, Ledger]) -> None:
         """Raise IntegrityError unless every ledger continues from its last recorded end."""
@@ -218,19 +298,62 @@ def check_signed_by(head: Head, keys: Collection[str], site: str) -> None:
         )
 
 
-def confirmed_in(entries: Sequence[Entry]) -> dict[str, Head]:
-    """Return the last end of each peer's ledger that a site's ledger confirms.
+class LostEntries(IntegrityError):
+    """A site's ledger does not contain an entry that the site signed."""
+
+
+def check_acknowledged(ledger: Ledger, head: Head | None = None) -> None:
+    """Raise LostEntries if a ledger lost entries and the site's steward has not acknowledged it.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    head : Head, optional
+        End that the site signed and that the ledger does not contain; the loss is written to the ledger.
+    """
+    losses = [one for one in ledger.entries if one["event"] in (SHORTENED, ACKNOWLEDGED)]
+    acknowledged = max((one["recorded"][0] for one in losses if one["event"] == ACKNOWLEDGED), default=0)
+    lost = next((one for one in reversed(losses) if one["recorded"][0] > acknowledged), None)
+    if head is not None and head.entries > acknowledged and lost is None:
+        lost = ledger.append(SHORTENED, {"recorded": [head.entries, head.hash]})
+    if lost is not None:
+        raise LostEntries(
+            f"the ledger must contain entry {lost['recorded'][0]}, which this site signed; it does not",
+            where=str(ledger.path or ledger.study),
+            hint=_ACKNOWLEDGE,
+        )
+
+
+def acknowledge_loss(ledger: Ledger) -> list[Any]:
+    """Write to a ledger that its steward acknowledges the loss of entries; return the end that was lost.
+
+    Raises
+    ------
+    ConfigurationError
+        The ledger records no loss.
+    """
+    recorded: list[Any] = ledger.last("recorded")
+    if recorded is None:
+        raise ConfigurationError(
+            "only a recorded loss can be acknowledged; the ledger records none", where=str(ledger.path)
+        )
+    ledger.append(ACKNOWLEDGED, {"recorded": recorded})
+    return recorded
+
+
+def confirmed_in(entries: Sequence[Entry]) -> list[tuple[str, Head]]:
+    """Return the ends of peers' ledgers that a site's ledger confirms, in order; unsigned, since the entry is signed.
 
     Raises
     ------
     IntegrityError
         An entry does not contain valid ends of ledgers.
     """
-    confirmed = {}
+    confirmed = []
     for entry in entries:
         try:
-            for site, (n_entries, digest) in entry.get("witnessed", {}).items():
-                confirmed[str(site)] = Head(int(n_entries), str(digest), str(entry.get("study", "")))
+            for site, (n_entries, digest) in [*entry.get("shorter", {}).items(), *entry.get("witnessed", {}).items()]:
+                confirmed.append((str(site), Head(int(n_entries), str(digest), str(entry.get("study", "")))))
         except (ValueError, TypeError, AttributeError):
             raise IntegrityError(
                 f"entry {entry['entry']} must contain ends of ledgers by site; got another value", where="witnessed"
@@ -242,7 +365,7 @@ def check_against(
     site: str,
     path: Path,
     entries: Sequence[Entry],
-    heads_by_party: Mapping[str, Mapping[str, Head]],
+    heads_by_party: Mapping[str, Ends],
     keys: Collection[str],
 ) -> int:
     """Check a ledger against the ends that other parties recorded and return the number of these parties.
@@ -254,8 +377,8 @@ def check_against(
     path : Path
     entries : sequence of dict
         Entries of the ledger, verified.
-    heads_by_party : mapping of str to mapping of str to Head
-        Recorded ends of ledgers, by party. An end without a key comes from the ledger of the other party.
+    heads_by_party : mapping of str to sequence
+        All recorded ends of ledgers, by party. An end without a key comes from the ledger of the other party.
     keys : collection of str
         The site's public keys.
 
@@ -266,21 +389,35 @@ def check_against(
     """
     n_witnesses = 0
     for witness, heads in heads_by_party.items():
-        head = heads.get(site)
-        if head is None:
-            continue
-        if entries and head.study != entries[-1].get("study", ""):
-            raise IntegrityError(
-                f"the ledger must be of the study {head.study!r}, as recorded by {witness}; it is of "
-                f"{entries[-1].get('study', '')!r}",
-                where=str(path),
-                hint="Compare it with the ends that other parties recorded for the same study.",
-            )
-        if head.key:
-            check_signed_by(head, keys, f"{witness}, {site}")
-        check_head(head, entries, str(path), witness)
-        n_witnesses += 1
+        heads_of_site = [head for name, head in heads if name == site]
+        for head in heads_of_site:
+            _check_recorded(head, site, path, entries, witness, keys)
+        n_witnesses += bool(heads_of_site)
     return n_witnesses
+
+
+def _check_recorded(
+    head: Head, site: str, path: Path, entries: Sequence[Entry], witness: str, keys: Collection[str]
+) -> None:
+    """Raise IntegrityError unless a ledger contains an end that a party recorded."""
+    if entries and head.study != entries[-1].get("study", ""):
+        raise IntegrityError(
+            f"the ledger must be of the study {head.study!r}, as recorded by {witness}; it is of "
+            f"{entries[-1].get('study', '')!r}",
+            where=str(path),
+            hint="Compare it with the ends that other parties recorded for the same study.",
+        )
+    if head.key:
+        check_signed_by(head, keys, f"{witness}, {site}")
+    check_head(head, entries, str(path), witness)
+
+
+def _ends_of(heads: Mapping[str, Head]) -> dict[str, list[Any]]:
+    return {site: [head.entries, head.hash] for site, head in heads.items()}
+
+
+def _unsigned(head: Head) -> Head:
+    return Head(head.entries, head.hash, head.study)
 
 
 @functools.lru_cache(maxsize=64)  # the sites of one process receive the same bytes

@@ -188,6 +188,8 @@ class Policy:
     @classmethod
     def from_mapping(cls, terms: Mapping[str, Any]) -> Self:
         """Create a policy from a mapping; the error for an unknown key names the closest valid key."""
+        if not terms:  # an emptied file must not become the default policy
+            raise ConfigurationError("the policy must state at least one term; got none", where="policy")
         field_names = [field.name for field in dataclasses.fields(cls)]
         for key in terms:
             if key not in field_names:

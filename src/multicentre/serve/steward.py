@@ -180,7 +180,9 @@ class StewardPages:
             return self._review_page(request, site, sha256, fingerprints, status=409, alert=_CHANGED)
         if form.values.get("confirmed") != ["yes"]:
             return self._review_page(request, site, sha256, fingerprints, status=400, alert=_UNCONFIRMED)
-        approve_proposal(site.approved, chosen_review.proposal, card_of(site), analysts=chosen)
+        proposal = chosen_review.proposal
+        policy = site.policy_for(proposal.name)
+        approve_proposal(site.approved, proposal, card_of(site), analysts=chosen, policy=policy)
         remove_proposed(site, sha256)
         if chosen_review.proposal.kind == "study":
             return self.renderer.redirect("study", name=chosen_review.proposal.name)

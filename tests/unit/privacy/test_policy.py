@@ -14,7 +14,8 @@ def test_a_policy_is_read(tmp_path):
     path.write_text('min_patients = 20\nmethods = ["fed-mv-ppca"]\nsecure_sums_only = true\n')
     assert Policy.read(path) == Policy(min_patients=20, methods=("fed-mv-ppca",), secure_sums_only=True)
     path.write_text("")
-    assert Policy.read(str(path)) == Policy()
+    with pytest.raises(ConfigurationError, match="must state at least one term"):
+        Policy.read(str(path))
 
 
 @pytest.mark.parametrize(

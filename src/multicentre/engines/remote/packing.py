@@ -155,7 +155,8 @@ def pack_own_error(error: MulticentreError) -> bytes:
 
 def _error_body(error: MulticentreError, write: Callable[[str], str]) -> bytes:
     """Return an error of the package as JSON. Errors of the package never contain a patient's value."""
-    content = {"error": type(error).__name__, "what": error.what, "where": error.where, "hint": error.hint}
+    kind = next(one for one in type(error).__mro__ if one.__module__ == errors.__name__)  # the receiver has it
+    content = {"error": kind.__name__, "what": error.what, "where": error.where, "hint": error.hint}
     return json.dumps({name: write(text[:MOST_TEXT]) for name, text in content.items()}).encode()
 
 

@@ -1,0 +1,141 @@
+"""Files of a site that every run opens. Runs, ``site check`` and ``site up`` open them by the same function."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multicentre.core.storage import write_atomically
+from multicentre.deployment.approvals import ApprovedStudy
+from multicentre.deployment.signed_runs import OpenedRuns
+from multicentre.deployment.site_folder import Site
+from multicentre.errors import ConfigurationError, IntegrityError
+from multicentre.privacy.charging import Charging
+from multicentre.privacy.cohort_memory import CohortMemory, is_begun
+from multicentre.privacy.ledger import Ledger, repair_ledger
+from multicentre.privacy.ledger_witnesses import Witness
+from multicentre.privacy.policy import Policy
+from multicentre.privacy.policy_strictness import check_as_strict
+from multicentre.privacy.run_ledgers import terms_of
+
+# The messages of a round are stored before they are sent and have at most some tens of megabytes.
+LEAST_FREE_BYTES = 64 * 2**20
+_PROBE_BYTES = 2**16  # more than a file system stores within a directory entry
+
+
+@dataclass(frozen=True)
+class StudyFiles:
+    """Files of a study at a site: the policy in force, the ledger, and the ends of the peers' ledgers."""
+
+    policy: Policy
+    ledger: Ledger
+    witness: Witness
+
+
+def open_study_files(
+    site: Site, study: str, approved: ApprovedStudy, previous: StudyFiles | None = None, *, repair: bool
+) -> StudyFiles:
+    """Open the files that a run of a study needs, and check what would refuse the run later.
+
+    Parameters
+    ----------
+    site : Site
+    study : str
+    approved : ApprovedStudy
+    previous : StudyFiles, optional
+        Files that this process opened before; ledger and ends are used again.
+    repair : bool
+        Set aside a last entry of the ledger that a crash cut off. A check, next to which a run may write, does not.
+
+    Raises
+    ------
+    MulticentreError
+        A file is missing where an earlier run left one, is damaged, may be changed by other accounts or cannot be
+        written; or the policy is weaker than at the approval.
+    """
+    policy = site.policy_for(study)
+    check_as_strict(approved.policy, terms_of(policy)["policy"], study)
+    check_space(site)
+    ledger = open_ledger(site, study, repair=repair) if previous is None else previous.ledger
+    witness = Witness(site.name, ledger) if previous is None else previous.witness
+    witness.check_ledger()
+    OpenedRuns(site.opened).check(was_used=_was_signed(ledger))
+    _check_memories(ledger, policy, study)
+    return StudyFiles(policy, ledger, witness)
+
+
+def open_ledger(site: Site, study: str, *, repair: bool) -> Ledger:
+    """Open the ledger of a study at a site.
+
+    Raises
+    ------
+    IntegrityError
+        An entry was changed, removed, inserted, or not signed with the site's identity.
+    """
+    if not repair and not site.ledgers.exists():
+        return Ledger(study=study)  # a check before the first run leaves no folder
+    path, signer = site.ledger_of(study), site.identity
+    if repair and path.exists():
+        repair_ledger(path, signer=signer, study=study)
+    return Ledger(path, durable=True, signer=signer, study=study)
+
+
+def check_space(site: Site) -> None:
+    """Check that the folders of a site can be written and that the disk has room for a run.
+
+    Raises
+    ------
+    ConfigurationError
+        A folder cannot be written, or the disk is almost full.
+    """
+    for folder in filter(Path.exists, (site.folder, site.ledgers, site.state)):
+        probe = folder / ".probe"
+        try:
+            write_atomically(probe, bytes(_PROBE_BYTES), mode=0o600, durable=False)
+            probe.unlink()
+            status = os.statvfs(folder) if hasattr(os, "statvfs") else None
+        except OSError as error:
+            raise cannot_write(folder, error) from None
+        free = None if status is None else status.f_bavail * status.f_frsize
+        if free is not None and free < LEAST_FREE_BYTES:
+            raise cannot_write(folder, OSError(errno.ENOSPC, f"{free / 2**20:.0f} MiB are free"))
+
+
+def cannot_write(path: Path, error: OSError) -> ConfigurationError:
+    """Return the error for a folder or file that cannot be written, with the remedy."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    needed = f"at least {LEAST_FREE_BYTES // 2**20} MiB free disk space" if full else "permission to write"
+    return ConfigurationError(
+        f"the site's folder must have {needed}; got: {error.strerror}",
+        where=str(path),
+        hint="Free disk space." if full else "Give the folder to the account of the service, on a writable disk.",
+    )
+
+
+def _was_signed(ledger: Ledger) -> bool:
+    """Return True if a ledger has an entry of a signed run."""
+    return any((entry.get("requested_by") or {}).get("fingerprint") for entry in ledger.entries)
+
+
+def _check_memories(ledger: Ledger, policy: Policy, study: str) -> None:
+    """Open account and cohorts; raise IntegrityError if they are missing although the ledger shows their use."""
+    terms: Mapping[str, Any] = (ledger.last("terms") or {}).get("policy", {})
+    now = terms_of(policy)["policy"]
+    cohorts, account = (None if name is None else Path(name) for name in (policy.cohorts, policy.account))
+    for name, path, is_missing in (
+        ("cohorts", cohorts, cohorts is not None and not is_begun(cohorts)),
+        ("account", account, ledger.last("rho") and account is not None and not account.exists()),
+    ):
+        if is_missing and terms.get(name) == now[name]:
+            raise IntegrityError(
+                f"the policy's {name} must be there, since earlier runs used it; it is missing",
+                where=str(path),
+                hint=f"Restore it from a copy. Without one, name a new path in the policy ({name} = ...): its earlier "
+                "content then counts no more, which the ledger shows.",
+            )
+    CohortMemory(cohorts)
+    Charging(policy)

@@ -1,0 +1,202 @@
+"""Evidence is looked at: lost ledgers and memories, and settings that permit more than approved, stop the next run."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from multicentre.cli import app
+from multicentre.deployment import site_opening
+from multicentre.deployment.approvals import ApprovedStudy
+from multicentre.deployment.new_site_folder import make_site
+from multicentre.deployment.site_check import examine
+from multicentre.deployment.site_folder import read_site
+from multicentre.deployment.site_opening import open_study_files
+from multicentre.errors import ConfigurationError, IntegrityError
+from multicentre.estimator.registry import METHODS
+from multicentre.privacy.accountant import Spent
+from multicentre.privacy.budget import Account
+from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.ledger_heads import Statement
+from multicentre.privacy.ledger_witnesses import Witness
+from multicentre.privacy.run_ledgers import terms_of
+from multicentre.privacy.secure_sum.identity import Identity
+from support.ledger_forgery import lines_of, write_anew
+from support.real_sites import Hospitals, set_terms
+from support.studies_toy import TOY, FedViewMeans, write_study
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch):
+    monkeypatch.setitem(METHODS, "toy", TOY)
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    return Hospitals(tmp_path / "sites", write_study(tmp_path))
+
+
+@pytest.fixture
+def fitted(hospitals, tmp_path):
+    """Return the sites after a run, and the coordinator's folder of it."""
+    folder = tmp_path / "coordinator"
+    with hospitals.federation(folder=folder) as federation:
+        FedViewMeans(n_rounds=3).fit(federation)
+    return hospitals, folder
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def verified(*words):
+    """Return exit status and error of ``ledger verify``."""
+    result = call("ledger", "verify", *words, "--json")
+    return result.exit_code, json.loads(result.stdout).get("error", {}).get("message", "")
+
+
+def site_ledger(hospitals, site="lyon"):
+    return read_site(hospitals.root / site).ledger_of("Ward 7")
+
+
+def lose_entries(hospitals, n_left=2):
+    """Rebuild lyon's ledger with its key and fewer entries, as from a backup of the whole folder of ledgers."""
+    path = site_ledger(hospitals)
+    write_anew(path, lines_of(path)[:n_left], read_site(hospitals.root / "lyon").identity)
+    path.with_name(f"{path.stem}.peers.json").unlink()
+    hospitals.handlers.clear()
+    return path
+
+
+def test_peers_return_the_end_that_they_have_on_file_and_the_site_stops(fitted, tmp_path):
+    """The run is another one, with another folder: the coordinator itself knows no earlier end."""
+    hospitals, _ = fitted
+    path = lose_entries(hospitals)
+    lost = r"lyon.*: the ledger must contain entry \d+, which this site signed"
+    with hospitals.federation(folder=tmp_path / "another") as federation, pytest.raises(IntegrityError, match=lost):
+        FedViewMeans(n_rounds=1).fit(federation)
+    assert lines_of(path)[-1]["event"] == "shortened"
+    examination = examine(read_site(hospitals.root / "lyon"), check_coordinator=False)
+    assert 8 in [one.exit_code for one in examination.findings]
+    assert "site acknowledge" in str(examination.findings)
+    hospitals.handlers.clear()
+    with pytest.raises(IntegrityError, match="lyon, Ward 7: the ledger must contain entry"):  # also the run after it
+        hospitals.federation(folder=tmp_path / "third")
+
+
+def test_runs_go_on_once_the_steward_has_acknowledged_the_loss(fitted, tmp_path):
+    hospitals, _ = fitted
+    path = lose_entries(hospitals)
+    with hospitals.federation(folder=tmp_path / "another") as federation, pytest.raises(IntegrityError):
+        FedViewMeans(n_rounds=1).fit(federation)
+    done = call("site", "acknowledge", "Ward 7", "--folder", hospitals.root / "lyon")
+    assert done.exit_code == 0, done.output
+    assert lines_of(path)[-1]["event"] == "acknowledged"
+    assert call("site", "acknowledge", "Ward 7", "--folder", hospitals.root / "lyon").exit_code == 0
+    hospitals.handlers.clear()
+    with hospitals.federation(folder=tmp_path / "third") as federation:
+        FedViewMeans(n_rounds=1).fit(federation)
+    # What the peer signed still contradicts the ledger.
+    witness = site_ledger(hospitals, "porto")
+    card = hospitals.root / "lyon" / "lyon.site.toml"
+    status, message = verified(path, "--site", "lyon", "--key", card, "--witness", witness)
+    assert status == 8
+    assert "must have the hash recorded by" in message or "must reach entry" in message
+
+
+def test_a_loss_that_is_not_recorded_cannot_be_acknowledged(fitted):
+    hospitals, _ = fitted
+    done = call("site", "acknowledge", "Ward 7", "--folder", hospitals.root / "lyon")
+    assert done.exit_code == 3
+
+
+def test_an_earlier_end_of_a_resumed_run_is_no_sign_of_a_loss(tmp_path):
+    lyon, oslo, coordinator = (Identity.generate() for _ in range(3))
+    own, peer = Ledger(tmp_path / "ledger.jsonl", signer=lyon, study="s"), Ledger(signer=oslo, study="s")
+    witness = Witness("lyon", own)
+    earlier = []
+    for _ in range(3):
+        peer.append("release", {})
+        earlier.append(peer.head)
+        witness.receive(Statement.signed({"oslo": peer.head}, coordinator).packed)
+        own.append("release", {})
+    witness.receive(Statement.signed({"oslo": earlier[0]}, coordinator).packed)
+    assert "shorter" not in own.append("release", {})
+    another = Ledger(signer=oslo, study="s")
+    another.append("release", {"other": 1})
+    witness.receive(Statement.signed({"oslo": another.head}, coordinator).packed)
+    assert own.append("release", {})["shorter"] == {"oslo": [1, another.head.hash]}
+    for _ in range(5):
+        another.append("release", {"other": 1})
+    again = Witness("lyon", Ledger(tmp_path / "ledger.jsonl", signer=lyon, study="s"))
+    again.receive(Statement.signed({"oslo": another.head}, coordinator).packed)
+    assert again.heads == {"oslo": earlier[-1]}  # the end that contradicts the ledger stays on file
+
+
+@pytest.mark.parametrize("lost", ["cohorts", "account"])
+def test_a_memory_that_earlier_runs_used_does_not_begin_again_unnoticed(tmp_path, lost):
+    site = make_site("lyon", tmp_path / "lyon").folder
+    set_terms(site, "[policy]\n", "[policy]\nepsilon = 2.0\n")
+    policy = read_site(site).policy_for("s")
+    approved = ApprovedStudy("", "", "", "")
+    files = open_study_files(read_site(site), "s", approved, repair=True)
+    files.ledger.append("release", {"rho": 0.1, "terms": terms_of(policy)})
+    Account(2.0, policy.delta, Path(policy.account)).charge(Spent(0.1), {})
+    open_study_files(read_site(site), "s", approved, repair=True)
+    path = Path(getattr(policy, lost))
+    path.rename(tmp_path / "lost")
+    with pytest.raises(IntegrityError, match="must be there, since earlier runs used it") as caught:
+        open_study_files(read_site(site), "s", approved, repair=False)
+    assert caught.value.where == str(path)
+
+
+def test_an_account_without_its_end_is_refused(tmp_path):
+    account = Account(2.0, 1e-5, tmp_path / "account.jsonl")
+    for _ in range(2):
+        account.charge(Spent(0.01), {})
+    (tmp_path / "account.jsonl.head").unlink()
+    with pytest.raises(IntegrityError, match=r"its \.head file names"):
+        Account(2.0, 1e-5, tmp_path / "account.jsonl")
+
+
+def test_a_policy_that_is_weaker_than_at_the_approval_needs_another(hospitals):
+    folder = hospitals.root / "lyon"
+    assert call("site", "approve", hospitals.study_path, "--folder", folder, "--yes").exit_code == 0
+    whole = (folder / "site.toml").read_text()
+    set_terms(folder, "min_patients = 10 ", "min_patients = 11 ")
+    hospitals.federation()  # a stricter policy needs none
+    (folder / "site.toml").write_text(whole[: whole.index("min_sites_in_sum =")])
+    with pytest.raises(ConfigurationError, match="cannot open this study"):
+        hospitals.federation()
+    assert "min_sites_in_sum was 3 and is 2" in str(examine(read_site(folder), check_coordinator=False).findings)
+    assert call("site", "approve", hospitals.study_path, "--folder", folder, "--yes").exit_code == 0
+    hospitals.federation()
+
+
+@pytest.mark.parametrize("content", ["", "policy = {}", "[policy]\n"])
+def test_settings_without_a_policy_are_refused(hospitals, content):
+    path = hospitals.root / "lyon" / "site.toml"
+    whole = path.read_text()
+    first, rest = whole[: whole.index("[policy]")], ""
+    path.write_text(f"{content}\n{first}" if content.startswith("policy =") else f"{first}{content}{rest}")
+    with pytest.raises(ConfigurationError, match="policy"):
+        read_site(hospitals.root / "lyon")
+
+
+def test_a_list_of_signed_runs_that_is_gone_is_missed(tmp_path):
+    site = read_site(make_site("lyon", tmp_path / "lyon").folder)
+    files = open_study_files(site, "s", ApprovedStudy("", "", "", ""), repair=True)
+    files.ledger.append("release", {"requested_by": {"name": "ada", "fingerprint": "x"}})
+    with pytest.raises(IntegrityError, match="list of signed runs must be there"):
+        open_study_files(site, "s", ApprovedStudy("", "", "", ""), repair=True)
+    site.opened.write_text("[]")
+    open_study_files(site, "s", ApprovedStudy("", "", "", ""), repair=True)
+
+
+def test_a_full_disk_is_named_before_a_run(tmp_path, monkeypatch):
+    site = read_site(make_site("lyon", tmp_path / "lyon").folder)
+    monkeypatch.setattr(site_opening, "LEAST_FREE_BYTES", 2**62)
+    with pytest.raises(ConfigurationError, match=r"free disk space; got: .* MiB are free"):
+        site_opening.check_space(site)
+    assert examine(site, check_coordinator=False).exit_code == 3
