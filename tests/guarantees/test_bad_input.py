@@ -175,7 +175,7 @@ def test_entries_that_are_not_a_number_are_missing_and_fitted(tmp_path):
 
 @pytest.mark.parametrize("value", [SECRET, np.nan], ids=["constant", "all missing"])
 def test_a_column_of_no_use_at_one_site_is_fitted_and_at_all_sites_named(value, tmp_path):
-    spoilt, alone = with_column("depth", value)(tmp_path), mc.Policy(min_sites_in_sum=1)
+    spoilt, alone = with_column("depth", value)(tmp_path), mc.Policy(min_patients=1, min_sites_in_sum=1)
     assert np.isfinite(fit(spoilt, tmp_path / "one", policy=alone).training_["mae"])
     with pytest.raises(DataError, match=r"view 'image', column 'depth'.*Leave the column out at every site") as caught:
         fit(spoilt, tmp_path / "all", lyon=spoilt, policy=alone)
@@ -184,7 +184,7 @@ def test_a_column_of_no_use_at_one_site_is_fitted_and_at_all_sites_named(value, 
 
 @pytest.mark.parametrize("value", [SECRET, np.nan], ids=["constant", "all missing"])
 def test_a_site_whose_own_parameters_would_be_undecided_is_named(value, tmp_path):
-    spoilt, alone = with_column("depth", value)(tmp_path), mc.Policy(min_sites_in_sum=1)
+    spoilt, alone = with_column("depth", value)(tmp_path), mc.Policy(min_patients=1, min_sites_in_sum=1)
     with pytest.raises(DataError, match=r"oslo, view 'image', column 'depth'.*leave the column out") as caught:
         fit(spoilt, tmp_path, policy=alone, kind=FedMvPPCAAsPublished, noise="diagonal")
     assert_no_value(caught.value)

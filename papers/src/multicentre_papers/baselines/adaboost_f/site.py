@@ -124,7 +124,9 @@ class ClassSite(TabularPart):
                 "the first request must contain trees; got none", where="judge", hint="Start a new fit."
             )
         weights = np.exp(self.memory.log_weights - request.log_total)
-        return messages.Errors(weights @ self.wrong, float(weights.sum()), patients=self._behind(weights))
+        right = 1.0 - self.wrong
+        cells = [weights, *(weights[:, None] * self.wrong).T, *(weights[:, None] * right).T]
+        return messages.Errors(weights @ self.wrong, float(weights.sum()), patients=min(map(self._behind, cells)))
 
     @step(releases=messages.Total, when="every round", summed=True)
     def reweigh(self, request: messages.Chosen) -> messages.Total:
@@ -211,7 +213,8 @@ class ClassSite(TabularPart):
         return len(self.data) if self.masked else fewest_different(self.data.X)
 
     def _behind(self, weights: Floats) -> int:
-        return len(self.data) if self.masked else int(effective_number(weights) + 1e-6)
+        """Return the effective number of patients of a weighted sum; all under a mask, and without any weight."""
+        return len(self.data) if self.masked or not weights.any() else int(effective_number(weights) + 1e-6)
 
     def _keep(self, **changes: Any) -> None:
         self.state = replace(self.memory, **changes)
