@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multicentre.cli.console import align
-from multicentre.estimator.printing import p_cell
+from multicentre.estimator.printing import table_text
 
 # Rows of one printed table, so that the results of an analysis fit a screen.
 MOST_ROWS = 20
+# Letters of a line: a Table 1 with two groups and their difference.
+WIDTH = 140
 _MARKS = {"refused": "REFUSED", "failed": "NO RESULT", "waiting": "NOT RUN"}
 
 
@@ -62,41 +62,19 @@ def _block(folder: Path, entry: Mapping[str, Any]) -> str:
 
 
 def _table(path: Path, shown_path: str, *, is_first: bool) -> str:
-    """Return a table; of a long one, only the first rows if it is the main table, else none."""
-    with path.open(encoding="utf-8", newline="") as file:
-        head, *rows = csv.reader(file)
-    if head[1:2] == ["label"]:  # a person reads labels, a program names
-        head, rows = ["name", *head[2:]], [row[1:] for row in rows]
-    if len(rows) > MOST_ROWS and not is_first:
-        return f"{path.stem}: {len(rows):,} rows in {shown_path}"
-    columns = [_column(name, [row[place] for row in rows[:MOST_ROWS]]) for place, name in enumerate(head)]
-    lines = align([list(row) for row in zip(*columns, strict=True)])
-    return lines if len(rows) <= MOST_ROWS else f"{lines}\n... {len(rows):,} rows in {shown_path}"
+    """Return a table, as the model prints it; of a long one, only the first rows if it is the main table, else none."""
+    import pandas as pd
 
-
-def _column(name: str, cells: Sequence[str]) -> list[str]:
-    """Return a column with its heading; numbers have four significant digits, and are aligned at the right.
-
-    >>> _column("p_value", ["0.00001", "0.25", ""])
-    ['p value', ' <0.001', '  0.250', '      -']
-    """
-    heading = "" if name == "name" else name.replace("_", " ")
-    numbers = [_number(cell) for cell in cells]
-    if any(number is None and cell for number, cell in zip(numbers, cells, strict=True)):
-        return [heading, *cells]
-    texts = ["-" if number is None else _text(number, is_p=name.startswith("p_value")) for number in numbers]
-    width = max(map(len, [heading, *texts]))
-    return [heading.rjust(width), *(text.rjust(width) for text in texts)]
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
-def _text(number: float, *, is_p: bool) -> str:
-    if is_p:
-        return p_cell(number)
-    return f"{number:,.0f}" if number.is_integer() and abs(number) < 1e15 else f"{number:.4g}"
+    frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+    if len(frame) > MOST_ROWS and not is_first:
+        return f"{path.stem}: {len(frame):,} rows in {shown_path}"
+    names = frame.columns.tolist()
+    if names[1:2] == ["label"]:  # a person reads labels, a program names
+        frame = frame.drop(columns=names[0]).rename(columns={"label": names[0]})
+    if names and not pd.api.types.is_numeric_dtype(frame[names[0]]):
+        frame = frame.set_index(names[0]).rename_axis(index=None if names[0] == "name" else names[0])
+    else:
+        frame.index = pd.Index([""] * len(frame))
+    text = table_text(frame.head(MOST_ROWS), width=WIDTH, elsewhere=shown_path)
+    lines = f"{path.stem}\n{text}"
+    return lines if len(frame) <= MOST_ROWS else f"{lines}\n... {len(frame):,} rows in {shown_path}"

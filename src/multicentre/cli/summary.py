@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from multicentre.cli.console import align
 from multicentre.cli.results import describe_results
+from multicentre.estimator.printing import MISSING, value_text
 
 if TYPE_CHECKING:
     from multicentre.estimator.labels import Labels
@@ -189,7 +190,7 @@ def _counts(rows: Sequence[Mapping[str, Any]], counted: str) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    return MISSING if value is None else value_text(float(value))
 
 
 def _optional(folder: RunFolder, name: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,8 +152,8 @@ def table_of(frame: pd.DataFrame) -> PrintedTable:
     return PrintedTable(harmless(heading), tuple(name for _, name in chosen), tuple(names), rows, leading)
 
 
-def table_text(frame: pd.DataFrame, width: int = WIDTH) -> str:
-    """Return a frame of results as lines of at most `width` letters.
+def table_text(frame: pd.DataFrame, width: int = WIDTH, elsewhere: str = "to_frame()") -> str:
+    """Return a frame of results as lines of at most `width` letters; `elsewhere` names where all of it is.
 
     Examples
     --------
@@ -175,8 +176,8 @@ def table_text(frame: pd.DataFrame, width: int = WIDTH) -> str:
     printed_blocks = blocks[:1] if table.n_leading else blocks
     texts = [_lines(labels, [columns[place] for place in block]) for block in printed_blocks]
     if left := [table.columns[place] for block in blocks[len(printed_blocks) :] for place in block]:
-        texts.append(f"Also in to_frame(): {', '.join(left)}.")
-    more = [f"... and {hidden} more rows in to_frame()."] if hidden else []
+        texts.append(fill(f"Also in {elsewhere}: {', '.join(left)}.", width))
+    more = [f"... and {hidden} more rows in {elsewhere}."] if hidden else []
     return "\n".join(["\n\n".join(texts) if not table.n_leading else "\n".join(texts), *more])
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
+from textwrap import fill
 from typing import Any
 
 import pandas as pd
 
-from multicentre.estimator.printing import frame_as_latex, table_of, table_text
+from multicentre.estimator.printing import WIDTH, frame_as_latex, table_of, table_text
 
 # Keys of the printed notes in ``attrs``, which pandas carries through selections and rounding.
 NOTE, REMARK, MODEL = "missing", "remark", "model"
@@ -30,7 +31,7 @@ class Summary(pd.DataFrame):
         return Summary
 
     def __repr__(self) -> str:
-        return "\n".join([table_text(self), *self._notes()])
+        return "\n".join([table_text(self), *(fill(note, WIDTH) for note in self._notes())])
 
     __str__ = __repr__
 

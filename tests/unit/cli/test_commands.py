@@ -184,12 +184,19 @@ def test_lost_sites_and_bugs(tmp_path, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a patient's value")
 
+    def disconnected(*_, **__):
+        raise ConnectionResetError("a patient's value")
+
     path = write_study(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(studies_toy.np, "nansum", broken)
+        patch.setattr(studies_toy.np, "nansum", disconnected)
         status, printed = told("run", path)
     assert status == 6
     assert printed["error"]["notes"][-1].startswith("Resume it with")
+    with monkeypatch.context() as patch:
+        patch.setattr(studies_toy.np, "nansum", broken)
+        status, printed = told("run", path)
+    assert (status, printed["error"]["code"]) == (70, "MC603")
     monkeypatch.setattr(studies_toy.FedViewMeans, "figures", broken)
     result = call("run", path)
     assert result.exit_code == 70

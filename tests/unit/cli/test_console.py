@@ -64,7 +64,7 @@ def test_comparison_table_leaves_gaps_and_tells_why():
     }
     lines = describe_comparison(comparison).splitlines()
     assert "12 held-out" in lines[0]
-    assert lines[3].split() == ["MAE", "0.5123", "-", "1.5", "(2)", "lower"]
+    assert lines[3].split() == ["MAE", "0.512", "-", "1.500", "(2)", "lower"]
     assert lines[4].split()[3] == "-"
     assert lines[-1] == "pooled: too few"
 
