@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
-from multicentre.deployment import site_opening
+from multicentre.core import disk
 from multicentre.deployment.approvals import ApprovedStudy
 from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.site_check import examine
@@ -196,7 +196,7 @@ def test_a_list_of_signed_runs_that_is_gone_is_missed(tmp_path):
 
 def test_a_full_disk_is_named_before_a_run(tmp_path, monkeypatch):
     site = read_site(make_site("lyon", tmp_path / "lyon").folder)
-    monkeypatch.setattr(site_opening, "LEAST_FREE_BYTES", 2**62)
+    monkeypatch.setattr(disk, "LEAST_FREE_BYTES", 2**62)
     with pytest.raises(ConfigurationError, match=r"free disk space; got: .* MiB are free"):
-        site_opening.check_space(site)
+        disk.check_space([site.folder])
     assert examine(site, check_coordinator=False).exit_code == 3

@@ -15,6 +15,16 @@ SERVICE = {
 }
 
 
+def test_the_unit_of_a_site_runs_without_a_home_on_a_read_only_system():
+    unit = (DEPLOY / "site" / "site.service").read_text(encoding="utf-8")
+    settings = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#"))
+    assert settings["ProtectSystem"] == "strict"
+    assert settings["ProtectHome"] == settings["NoNewPrivileges"] == "true"
+    assert settings["Restart"] == "always"
+    assert settings["CapabilityBoundingSet"] == ""
+    assert settings["ReadWritePaths"] in settings["ExecStart"]
+
+
 def read(path):
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 

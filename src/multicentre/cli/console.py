@@ -8,13 +8,14 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec
 
 import typer
 
+from multicentre.core.disk import cannot_write, is_full
 from multicentre.core.printable import harmless
 from multicentre.errors import MulticentreError
 
@@ -35,6 +36,18 @@ def show_json(value: Any) -> None:
     from multicentre.studies.serialisation import to_json
 
     typer.echo(to_json(value), nl=False)
+
+
+def show_status(state: Mapping[str, Any], as_json: bool) -> None:
+    """Print the state of a site or a coordinator, and exit with the status of a fault unless it works."""
+    from multicentre.errors import ConfigurationError
+
+    if as_json:
+        show_json(state)
+    else:
+        show(align([["what", "state"], *([name, str(value)] for name, value in state.items())]))
+    if not state["ok"]:
+        raise typer.Exit(ConfigurationError.exit_code)
 
 
 def notify(text: str) -> None:
@@ -78,6 +91,9 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt as error:
             raise _exit_after(error, "Interrupted.", INTERRUPTED, bool(kwargs.get("as_json"))) from None
         except Exception as error:
+            if isinstance(error, OSError) and is_full(error):
+                full = cannot_write(Path(error.filename or "."), error)
+                raise _exit_after(error, str(full), full.exit_code, bool(kwargs.get("as_json"))) from None
             message = f"Internal error in multicentre: {type(error).__name__}. The traceback is in {_keep_trace(error)}"
             raise _exit_after(error, message, BUG, bool(kwargs.get("as_json"))) from None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multicentre.cli.console import AsJson, align, handle_errors, notify, show, show_json
+from multicentre.cli.console import AsJson, align, handle_errors, notify, show, show_json, show_status
 from multicentre.cli.ledger import COMPARE, read_fingerprints, show_fingerprints
 
 if TYPE_CHECKING:
@@ -50,9 +50,12 @@ def up(
 
     The command fails if the configuration would give outsiders access.
     """
+    from multicentre.core.disk import use_folder
     from multicentre.deployment.superlink import Coordinator
 
-    Coordinator(_consortium(folder), proxy.value, show).run()
+    consortium = _consortium(folder)
+    use_folder(consortium.state)
+    Coordinator(consortium, proxy.value, show).run()
 
 
 @app.command()
@@ -115,6 +118,18 @@ def sites(folder: Folder = Path(), as_json: AsJson = False) -> None:
         return show("No sites are registered.")
     rows = [[one.entry.card.name, one.status, one.since, one.entry.card.fingerprint] for one in statuses]
     return show(align([["site", "status", "since", "fingerprint"], *rows]))
+
+
+@app.command()
+@handle_errors
+def status(folder: Folder = Path(), as_json: AsJson = False) -> None:
+    """Print the coordinator's state for monitoring.
+
+    The exit status is 3 if it does not work. Nothing is written.
+    """
+    from multicentre.deployment.status import coordinator_status
+
+    show_status(coordinator_status(_consortium(folder), notify), as_json)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from multicentre.cli.console import AsJson, handle_errors, notify, show, show_json
+from multicentre.cli.console import AsJson, handle_errors, notify, show, show_json, show_status
 
 if TYPE_CHECKING:
     from multicentre.deployment.approvals import Approvals
@@ -210,11 +210,13 @@ def up(
 
     The process opens no port to the outside.
     """
+    from multicentre.core.disk import use_folder
     from multicentre.deployment.site_check import examine
     from multicentre.deployment.site_folder import read_site
     from multicentre.deployment.site_process import serve
 
     site, stop = read_site(folder), threading.Event()
+    use_folder(site.folder)
 
     def ready() -> None:
         examination = examine(site, check_coordinator=False, check_data=False)
@@ -229,6 +231,19 @@ def up(
 
     serve(site, mode.value, report=notify, stop=stop, ready=ready)
     notify("Stopped.")
+
+
+@app.command()
+@handle_errors
+def status(folder: Folder = Path(), as_json: AsJson = False) -> None:
+    """Print the site's state for monitoring.
+
+    The exit status is 3 if it does not work. The coordinator is not asked, and nothing is written.
+    """
+    from multicentre.deployment.site_folder import read_site
+    from multicentre.deployment.status import site_status
+
+    show_status(site_status(read_site(folder)), as_json)
 
 
 @app.command("log")
@@ -266,9 +281,9 @@ def acknowledge(
     folder: Folder = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Write to a study's ledger that its loss of entries is acknowledged, so that runs can continue.
+    """Acknowledge the loss of entries of a ledger.
 
-    The site must be stopped. Ends that other parties recorded contradict the ledger for ever.
+    Runs can then continue. The site must be stopped. Ends that other parties recorded contradict the ledger for ever.
     """
     from multicentre.deployment.site_folder import read_site
     from multicentre.deployment.site_opening import open_ledger

@@ -128,8 +128,21 @@ def read_certified(certificate: Path, key: Path) -> CertifiedKey:
 
 
 def days_left(certificate: Path) -> float:
-    """Return the number of days for which a certificate is valid."""
-    ends = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    """Return the number of days for which a certificate is valid.
+
+    Raises
+    ------
+    ConfigurationError
+        The file cannot be read or is not a certificate.
+    """
+    try:
+        ends = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"the file must be a certificate in PEM format; got another ({type(error).__name__})",
+            where=str(certificate),
+            hint="Restore it from a copy.",
+        ) from None
     return (ends - datetime.now(UTC)) / timedelta(days=1)
 
 

@@ -106,6 +106,24 @@ class Enrolment:
         listed = self._list_nodes()
         return [_status_of(entry, listed) for entry in SiteRegister.read(self._consortium.register).current]
 
+    def restore(self) -> None:
+        """Register the sites again that the SuperLink lost, as after its database was lost or restored from a copy.
+
+        Raises
+        ------
+        ConfigurationError, IntegrityError
+            The SuperLink does not accept a site; the message names it.
+        """
+        with self._locked_register() as register:
+            registered = [one for one in register.current if one.state == "registered"]
+            if not registered:
+                return
+            listed = _registered_nodes(self._list_nodes())
+            for one in registered:
+                if one.node_id not in listed:
+                    register = self._confirm(register, one)
+                    self._report(f"{one.card.name} was lost at the SuperLink and is registered again.")
+
     def publish(self, register: SiteRegister) -> Path:
         """Write the roster for the sites, signed by the release key, and return its path.
 

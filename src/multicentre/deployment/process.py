@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -244,6 +245,14 @@ def rotate_log(log: Path) -> None:
     """Rename a log that exceeds the limit; it replaces the log that was renamed before."""
     if log.exists() and log.stat().st_size > LOG_LIMIT_BYTES:
         log.replace(log.with_name(f"{log.name}.old"))
+
+
+def rotate_running_log(log: Path) -> None:
+    """Copy a log that exceeds the limit and empty it; processes that append to it continue with the empty file."""
+    with contextlib.suppress(OSError):  # a log that was just removed, or a full disk: the next call tries again
+        if log.stat().st_size > LOG_LIMIT_BYTES:
+            shutil.copyfile(log, log.with_name(f"{log.name}.old"))
+            os.truncate(log, 0)
 
 
 # Loaded before any fork: nothing can be imported safely between fork and exec.

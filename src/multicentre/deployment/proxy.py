@@ -112,7 +112,9 @@ pid {pid};
 error_log {error_log} warn;
 events {{ worker_connections 2048; }}
 http {{
-    access_log {access_log};
+    # Requests that succeed are not logged: sites ask several times per second, also while nothing runs.
+    map $status $multicentre_logged {{ ~^[23] 0; default 1; }}
+    access_log {access_log} combined if=$multicentre_logged;
     client_body_temp_path {body};
     proxy_temp_path {proxied};
     fastcgi_temp_path {fastcgi};

@@ -15,10 +15,11 @@ from typing import Any, Literal
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
+from multicentre.core.disk import check_space
 from multicentre.deployment.approvals import Approvals, ApprovedStudy, read_approvals
 from multicentre.deployment.connectivity import check_connection, read_certificate
 from multicentre.deployment.site_folder import Site
-from multicentre.deployment.site_opening import check_space, open_study_files
+from multicentre.deployment.site_opening import open_study_files
 from multicentre.deployment.site_process import find_modes
 from multicentre.deployment.site_register import Roster, check_named
 from multicentre.deployment.site_service import card_of, read_data, study_at_site
@@ -165,7 +166,7 @@ def _folder(site: Site) -> str | Finding:
     if open_to:
         detail = f"others than its owner may write to {', '.join(open_to)}. Run: chmod -R go-w {site.folder}."
         return Finding("folder", "fault", detail, ConfigurationError.exit_code)
-    check_space(site)
+    check_space((site.folder, site.ledgers, site.state))
     return str(site.folder)
 
 

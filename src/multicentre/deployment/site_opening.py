@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multicentre.core.storage import write_atomically
+from multicentre.core.disk import check_space
 from multicentre.deployment.approvals import ApprovedStudy
 from multicentre.deployment.signed_runs import OpenedRuns
 from multicentre.deployment.site_folder import Site
-from multicentre.errors import ConfigurationError, IntegrityError
+from multicentre.errors import IntegrityError
 from multicentre.privacy.charging import Charging
 from multicentre.privacy.cohort_memory import CohortMemory, is_begun
 from multicentre.privacy.ledger import Ledger, repair_ledger
@@ -21,10 +19,6 @@ from multicentre.privacy.ledger_witnesses import Witness
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.policy_strictness import check_as_strict
 from multicentre.privacy.run_ledgers import terms_of
-
-# The messages of a round are stored before they are sent and have at most some tens of megabytes.
-LEAST_FREE_BYTES = 64 * 2**20
-_PROBE_BYTES = 2**16  # more than a file system stores within a directory entry
 
 
 @dataclass(frozen=True)
@@ -59,7 +53,7 @@ def open_study_files(
     """
     policy = site.policy_for(study)
     check_as_strict(approved.policy, terms_of(policy)["policy"], study)
-    check_space(site)
+    check_space((site.folder, site.ledgers, site.state))
     ledger = open_ledger(site, study, repair=repair) if previous is None else previous.ledger
     witness = Witness(site.name, ledger) if previous is None else previous.witness
     witness.check_ledger()
@@ -82,38 +76,6 @@ def open_ledger(site: Site, study: str, *, repair: bool) -> Ledger:
     if repair and path.exists():
         repair_ledger(path, signer=signer, study=study)
     return Ledger(path, durable=True, signer=signer, study=study)
-
-
-def check_space(site: Site) -> None:
-    """Check that the folders of a site can be written and that the disk has room for a run.
-
-    Raises
-    ------
-    ConfigurationError
-        A folder cannot be written, or the disk is almost full.
-    """
-    for folder in filter(Path.exists, (site.folder, site.ledgers, site.state)):
-        probe = folder / ".probe"
-        try:
-            write_atomically(probe, bytes(_PROBE_BYTES), mode=0o600, durable=False)
-            probe.unlink()
-            status = os.statvfs(folder) if hasattr(os, "statvfs") else None
-        except OSError as error:
-            raise cannot_write(folder, error) from None
-        free = None if status is None else status.f_bavail * status.f_frsize
-        if free is not None and free < LEAST_FREE_BYTES:
-            raise cannot_write(folder, OSError(errno.ENOSPC, f"{free / 2**20:.0f} MiB are free"))
-
-
-def cannot_write(path: Path, error: OSError) -> ConfigurationError:
-    """Return the error for a folder or file that cannot be written, with the remedy."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    needed = f"at least {LEAST_FREE_BYTES // 2**20} MiB free disk space" if full else "permission to write"
-    return ConfigurationError(
-        f"the site's folder must have {needed}; got: {error.strerror}",
-        where=str(path),
-        hint="Free disk space." if full else "Give the folder to the account of the service, on a writable disk.",
-    )
 
 
 def _was_signed(ledger: Ledger) -> bool:

@@ -18,16 +18,19 @@ from multicentre.deployment.analyst_service import AnalystService
 from multicentre.deployment.bundle_server import BundleServer
 from multicentre.deployment.certificates import RENEWED_BEFORE_DAYS, days_left
 from multicentre.deployment.connectivity import AddressUnreachable, check_public_routes, is_healthy
+from multicentre.deployment.coordinator_files import check_files
 from multicentre.deployment.coordinator_folder import LOOPBACK, SETTINGS, Consortium
+from multicentre.deployment.enrolment import Enrolment
 from multicentre.deployment.flower_commands import LOOPBACK_NAMES, Command
 from multicentre.deployment.new_coordinator_folder import renew_certificate
-from multicentre.deployment.private_files import check_secrets, database, nothing_for_others
+from multicentre.deployment.private_files import database, nothing_for_others
 from multicentre.deployment.process import (
     ManagedProcess,
     check_port_free,
     command_line,
     end_recorded_processes,
     record_processes,
+    rotate_running_log,
     stop_processes,
 )
 from multicentre.deployment.proxy import nginx_command, write_proxy
@@ -142,7 +145,7 @@ class Coordinator:
 
     def _prepare(self) -> None:
         consortium = self._consortium
-        check_secrets(consortium)
+        check_files(consortium)
         renew_certificate(consortium, self._report)
         left = days_left(consortium.settings.tls.certificate)
         if left < RENEWED_BEFORE_DAYS:
@@ -160,6 +163,7 @@ class Coordinator:
     def _start(self) -> None:
         self._begin(self._superlink)
         self._await_health()
+        Enrolment(self._consortium, self._report).restore()
         self._begin(self._superexec)
         if self._nginx is not None:
             self._begin(self._nginx)
@@ -243,6 +247,8 @@ class Coordinator:
                 one.restart_if_ended(self._report)
                 if one.pid != before:
                     record_processes(self._record, self._processes)
+            for log in self._consortium.logs.glob("*.log"):
+                rotate_running_log(log)
             if time.monotonic() - checked > _CHECKED_EVERY_S:
                 checked = time.monotonic()
                 try:

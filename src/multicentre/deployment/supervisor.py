@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from multicentre.deployment.flower_commands import Command
-from multicentre.deployment.process import LOG_LIMIT_BYTES, Backoff, ManagedProcess, rotate_log, stop_processes
+from multicentre.deployment.process import (
+    LOG_LIMIT_BYTES,
+    Backoff,
+    ManagedProcess,
+    rotate_log,
+    rotate_running_log,
+    stop_processes,
+)
 
 # A coordinator accepts a site that lost its connection again after a minute: seven pauses of 2, 4, 8, 15, 15, ... s
 # last longer than that. The longest is 15 s, so that a coordinator that was down for the night is found soon.
@@ -118,6 +125,7 @@ class Supervisor:
             for process in processes:
                 if process.exit_status() is not None:
                     return process.name
+            rotate_running_log(self._log)
             stop.wait(_POLL_S)
         return None
 

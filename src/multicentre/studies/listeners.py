@@ -6,9 +6,12 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from multicentre.core.rounds import Listener
+
+_LOG_LIMIT_BYTES = 20 * 2**20  # enough for the time before a failure; one older file of this size is stored, too
 
 
 class LabelledListener(Listener):
@@ -63,7 +66,7 @@ def site_log(path: Path) -> Iterator[None]:
     """Log problems at sites to a file, which is created with the first entry."""
     log = logging.getLogger("multicentre.site")
     path.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler = RotatingFileHandler(path, maxBytes=_LOG_LIMIT_BYTES, backupCount=1, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     propagate, log.propagate = log.propagate, False
     log.addHandler(handler)

@@ -184,3 +184,25 @@ def test_coordinator_that_is_down_loses_nothing(enrolled, consortium, superlink,
     with pytest.raises(ConfigurationError, match="must be running"):
         calls[what]()
     assert consortium.register.read_bytes() == before
+
+
+def test_sites_that_the_superlink_lost_are_registered_again_at_the_start(consortium, superlink, enrolled):
+    for card in (LYON, BERN):
+        enrolled.add(card)
+    before = published(consortium)
+    superlink.nodes.clear()  # its database is gone
+    reports = []
+    Enrolment(consortium, reports.append).restore()
+    assert superlink.live == {LYON.public_key, BERN.public_key}
+    assert [one for one in reports if "lyon was lost at the SuperLink" in one]
+    register = SiteRegister.read(consortium.register)
+    assert {one.node_id for one in register.entries} == set(superlink.nodes)
+    assert published(consortium) == before
+    reports.clear()
+    Enrolment(consortium, reports.append).restore()
+    assert not [one for one in reports if "was lost" in one]
+
+
+def test_nothing_is_asked_while_no_site_is_registered(consortium, superlink, enrolled):
+    superlink.breaks.add("before list")
+    enrolled.restore()

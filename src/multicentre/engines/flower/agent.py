@@ -101,6 +101,12 @@ class Agent:
         self._files = (root_certificates, private_key)
         self._memory = memory
 
+    def note_heard(self) -> None:
+        """Record that the coordinator answered, as the time of the file ``heard`` next to the agent's memory."""
+        if self._memory is not None:
+            with suppress(OSError):  # a full disk must not end the connection
+                self._memory.with_name("heard").touch()
+
     def run(self, stop: threading.Event) -> None:
         """Answer requests until `stop` is set; then disconnect, within two seconds even in the middle of a step.
 
@@ -190,6 +196,7 @@ class _AgentSession:
 
     def _report_connected(self) -> None:
         self._connected.set()
+        self._agent.note_heard()
         self._agent.report(f"Connected with {self._agent.address}.")
 
     def _answer_unfinished(self) -> None:
@@ -311,6 +318,7 @@ class _AgentSession:
                 continue
             try:
                 self._link.beat()
+                self._agent.note_heard()
             except NotLetIn:
                 continue  # the next poll receives the same refusal and handles it
             except Exception:

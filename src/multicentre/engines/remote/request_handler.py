@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from multicentre.core.calls import Refused, decode_call
+from multicentre.core.disk import cannot_write, is_full
 from multicentre.core.requester import answering
 from multicentre.core.site_runtime import SiteRuntime
 from multicentre.core.steps import SitePart
@@ -118,11 +119,12 @@ class RequestHandler:
             return pack_error(number, error.at(self.name)).pack()
         except (Exception, SystemExit) as error:
             self._log.exception("failed to handle a request")
-            broken = SiteFailed(
-                f"failed to handle the request ({type(error).__name__})",
-                where=self.name,
-                hint=f"The site's own log, {self._log.name}, holds the details.",
-            )
+            hint = f"The site's own log, {self._log.name}, holds the details."
+            broken = SiteFailed(f"failed to handle the request ({type(error).__name__})", where=self.name, hint=hint)
+            if isinstance(error, OSError) and is_full(error):
+                self._log.error("%s", cannot_write(self._folder, error))
+                hint = "Its steward frees disk space; then resume the run."
+                broken = SiteFailed("the disk of the site is full; nothing was released", where=self.name, hint=hint)
             return pack_error(number, broken).pack()
 
     def _reply(self, request: Request, fingerprint: bytes) -> bytes:

@@ -1,0 +1,119 @@
+"""What monitoring reads, and what a service does by itself: logs, folders, damaged files, a SuperLink that forgot."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from multicentre.cli import app
+from multicentre.core import disk
+from multicentre.core.storage import held
+from multicentre.deployment import process
+from multicentre.deployment.analysts import AdmittedAnalysts, make_analyst
+from multicentre.deployment.coordinator_files import check_files
+from multicentre.deployment.new_site_folder import make_site
+from multicentre.deployment.site_folder import read_site
+from multicentre.deployment.site_register import SiteRegister
+from multicentre.errors import MulticentreError
+from multicentre.privacy.ledger import Ledger
+from support.coordinators import make_card, make_consortium
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_the_state_of_a_site(tmp_path):
+    site = read_site(make_site("lyon", tmp_path / "lyon").folder)
+    down = call("site", "status", "--folder", site.folder, "--json")
+    assert down.exit_code == 3
+    state = json.loads(down.stdout)
+    assert (state["up"], state["connected"], state["last_heard"], state["ledgers"]) == (False, None, None, {})
+    ledger = Ledger(site.ledger_of("hips"), signer=site.identity, study="hips")
+    last = [ledger.append("release", {}) for _ in range(3)][-1]
+    site.running.mkdir(exist_ok=True)
+    (site.running / "heard").touch()
+    with held(site.running / "lock"):
+        up = call("site", "status", "--folder", site.folder, "--json")
+        state = json.loads(up.stdout)
+        assert up.exit_code == 0
+        assert (state["up"], state["connected"]) == (True, True)
+        assert state["ledgers"]["hips"] == {"entries": 3, "hash": last["hash"], "time": last["time"]}
+        assert state["free_bytes"] > 0
+        assert "connected" in call("site", "status", "--folder", site.folder).stdout
+        os.utime(site.running / "heard", (time.time() - 120,) * 2)
+        silent = call("site", "status", "--folder", site.folder, "--json")
+        assert (silent.exit_code, json.loads(silent.stdout)["connected"]) == (3, False)
+
+
+def test_the_state_of_a_coordinator_that_is_down(tmp_path):
+    consortium = make_consortium(tmp_path / "new")
+    down = call("coordinator", "status", "--folder", consortium.folder, "--json")
+    state = json.loads(down.stdout)
+    assert (down.exit_code, state["ok"], state["up"], state["superlink"]) == (3, False, False, False)
+    assert state["certificate_days"] > 30
+
+
+FILES = ["register.json", "analysts.json", "pki/ca.crt", "pki/ca.key", "pki/coordinator.crt", "pki/coordinator.key"]
+
+
+@pytest.mark.parametrize("name", [*FILES, "secrets/release"])
+def test_a_damaged_file_of_a_coordinator_is_named_before_anything_starts(tmp_path, name):
+    consortium = make_consortium(tmp_path / "new")
+    SiteRegister().adding(make_card("lyon")).write(consortium.register)
+    AdmittedAnalysts(consortium.analysts).add(make_analyst("ada", tmp_path / "ada").card)
+    check_files(consortium)
+    path = consortium.folder / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(MulticentreError) as caught:
+        check_files(consortium)
+    assert path.name.partition(".")[0] in str(caught.value)
+    assert caught.value.exit_code in (3, 8)
+
+
+def test_a_log_is_rotated_while_a_process_appends_to_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "LOG_LIMIT_BYTES", 1000)
+    log = tmp_path / "a.log"
+    with log.open("ab", buffering=0) as appended:
+        appended.write(b"x" * 1001)
+        process.rotate_running_log(log)
+        appended.write(b"y")
+    assert log.read_bytes() == b"y"
+    assert (tmp_path / "a.log.old").stat().st_size == 1001
+    process.rotate_running_log(log)
+    process.rotate_running_log(tmp_path / "none.log")
+    assert log.read_bytes() == b"y"
+
+
+def test_a_service_without_other_places_uses_its_folder(tmp_path, monkeypatch):
+    def nowhere():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(disk.os, "access", lambda path, mode: False)
+    monkeypatch.setenv("HOME", str(tmp_path / "none"))
+    for name in ("TMPDIR", "NUMBA_CACHE_DIR"):
+        monkeypatch.setenv(name, "before")
+        monkeypatch.delenv(name)
+    disk.use_folder(tmp_path)
+    assert os.environ["TMPDIR"] == tempfile.tempdir == str(tmp_path / "tmp")
+    assert (tmp_path / "tmp").stat().st_mode & 0o777 == 0o700
+    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path / "kernels")
+
+
+def test_a_full_disk_in_a_command_is_named_with_its_path(tmp_path):
+    program = (
+        "import errno\nfrom multicentre.cli.console import handle_errors\n"
+        "@handle_errors\ndef run():\n    raise OSError(errno.ENOSPC, 'No space left on device', '/srv/runs/a')\n"
+        "import typer\ntry:\n    run()\nexcept typer.Exit as error:\n    raise SystemExit(error.exit_code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "/srv/runs/a: the folder must have at least 64 MiB free disk space" in done.stderr
