@@ -177,6 +177,52 @@ class Analyst(Process):
         return "\n".join(line for line in self.printed.splitlines() if line.startswith("lost "))
 
 
+COHORT_SELECTION = 'where = "age >= 18"\ncomplete = "all"\n'
+COHORT_BLOCKS = """
+[[analysis]]
+name = "table-1"
+method = "describe"
+parameters = { by = "arm", categorical = ["arm"], quartiles = false }
+[[analysis]]
+name = "curve"
+method = "kaplan-meier"
+parameters = { group = "arm", at = [12, 24] }
+[[analysis]]
+name = "cox"
+method = "fed-cox"
+by_site = ["arm"]
+subgroups = ["sex"]
+[[analysis]]
+name = "older"
+method = "fed-cox"
+where = "age >= 50"
+[[analysis]]
+name = "relapse"
+method = "fed-logistic-regression"
+by_site = ["arm"]
+[analysis.validation]
+strategy = "random"
+allow_leakage = true
+folds = 3
+"""
+COHORT_DATA = """
+[data.survival]
+time = "months"
+event = "died"
+unit = "months"
+columns = ["age", "arm", "sex"]
+categories = {sex = ["f", "m"]}
+references = {sex = "f"}
+[data.table]
+outcome = "relapse"
+columns = ["age", "arm", "sex"]
+categories = {sex = ["f", "m"]}
+references = {sex = "f"}
+[run]
+compare = false
+"""
+
+
 class Consortium:
     """A coordinator that is up, three sites with patients, and the studies that they approved."""
 
@@ -235,16 +281,23 @@ class Consortium:
         )
         return self._written(name, "", blocks, files, more)
 
+    def study_of_a_cohort(self, name: str, sites=SITES) -> Path:
+        """Write a study with a selection, estimates by site, subgroups and validation; its sites approve it."""
+        files = {site: {"file": f"../patients/{site}/cohort.csv"} for site in sites}
+        return self._written(name, "", COHORT_BLOCKS, files, COHORT_DATA, of_data=COHORT_SELECTION)
+
     def _approved(self, name: str, method: str, parameters: str, files: Mapping[str, Mapping], more: str) -> Path:
         return self._written(name, f'method = "{method}"\n', f"[parameters]\n{parameters}\n", files, more)
 
-    def _written(self, name: str, method: str, analyses: str, files: Mapping[str, Mapping], more: str) -> Path:
+    def _written(
+        self, name: str, method: str, analyses: str, files: Mapping[str, Mapping], more: str, of_data: str = ""
+    ) -> Path:
         sites = "\n".join(f"{site} = {{ {_inline(paths)} }}" for site, paths in files.items())
         path = self.root / "studies" / f"{name}.toml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(
             f'[study]\nname = "{name}"\n{method}seed = 3\n{analyses}'
-            f'[data]\nid_column = "patient"\n[sites]\n{sites}\n{more}\n'
+            f'[data]\nid_column = "patient"\n{of_data}[sites]\n{sites}\n{more}\n'
         )
         for site in files:
             self.sites[site].approve(path)
@@ -298,6 +351,26 @@ def write_patients(folder: Path, number: int, patients: int = 60) -> None:
     times, places = np.ceil(10 * random.exponential(1.0, patients)), np.arange(patients)
     outcomes = np.column_stack([places % 2, times, places // 2 % 2]).astype(int)
     _write_table(folder / "survival.csv", names, ("arm", "time", "event"), outcomes)
+    write_cohort(folder / "cohort.csv", number)
+
+
+def write_cohort(path: Path, number: int, patients: int = 150) -> None:
+    """Write a site's patients of a study with a selection, by which children and incomplete records are left out."""
+    random = np.random.default_rng(100 + number)
+    age, arm, sex = random.normal(60, 9, patients).round(1), np.arange(patients) % 2, np.arange(patients) // 2 % 2
+    age[:15] = 12.0
+    hazard = np.exp(0.03 * (age - 60) - 0.4 * arm)
+    time, end = random.exponential(20 / hazard), random.uniform(5, 60, patients)
+    relapse = random.random(patients) < 1 / (1 + np.exp(-0.05 * (age - 60) + 0.3 * arm))
+    columns = (age, arm, sex, np.ceil(10 * np.minimum(time, end)) / 10, time <= end, relapse)
+    rows = [
+        [str(values[0]), f"{values[1]}", "fm"[values[2]], *(f"{value:g}" for value in values[3:])]
+        for values in zip(*map(np.ndarray.tolist, columns), strict=True)
+    ]
+    for row in rows[20:35]:
+        row[0] = ""
+    lines = [",".join([f"{number}-{place}", *row]) for place, row in enumerate(rows)]
+    path.write_text("\n".join(["patient,age,arm,sex,months,died,relapse", *lines]) + "\n")
 
 
 def _write_table(path: Path, names: Sequence[str], columns: Sequence[str], values: np.ndarray) -> None:

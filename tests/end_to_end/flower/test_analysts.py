@@ -13,6 +13,7 @@ from multicentre.deployment.approvals import revoke
 from multicentre.deployment.site_folder import read_site
 from multicentre.errors import RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
+from multicentre.reports import render_report
 from support.accounts import ANALYST, give_to, own_folder, run_as, shared_folder
 from support.consortia import SITES, Consortium, Process, in_one_process, numbers_of
 from support.processes import processes_of
@@ -93,6 +94,34 @@ def test_several_analyses_are_approved_at_once_and_end_in_one_run(consortium, do
     assert (folder / "analyses/cox/figures/result.svg").is_file()
     assert "Hazard ratio of arm" in run.printed
     assert asked_by(consortium, study) == {ada.card.fingerprint}
+
+
+def sections(folder):
+    """Return the headings of the report, without the numbers that a browser adds."""
+    page = render_report(folder)
+    return [line.split(". ", 1)[-1] for line in page.splitlines() if line.startswith("<h2>") and "Site" not in line]
+
+
+def test_a_study_of_a_cohort_has_the_statuses_sections_and_numbers_of_its_simulation(consortium, door, ada, tmp_path):
+    """Contract: a selection, estimates by site, subgroups and validation are the same over real processes."""
+    study = consortium.study_of_a_cohort("cohort")
+    run = order(consortium, door, ada, study, "--output", tmp_path / "runs")
+    assert run.wait() == 0, run.printed
+    (there,) = (tmp_path / "runs").iterdir()
+    here = in_one_process(study, tmp_path / "here").path
+    runs = [json.loads((folder / "run.json").read_text()) for folder in (here, there)]
+    statuses = [{entry["name"]: entry["status"] for entry in each["analyses"]} for each in runs]
+    assert statuses[0] == statuses[1] == dict.fromkeys(("table-1", "curve", "cox", "older", "relapse"), "finished")
+    assert runs[0]["flow"] == runs[1]["flow"]
+    assert runs[0]["flow"]["excluded"]
+    assert sections(here) == sections(there)
+    names = {file.relative_to(here) for file in (here / "analyses").rglob("*") if file.suffix in (".csv", ".json")}
+    assert {Path("analyses/cox/results/by-site.csv"), Path("analyses/relapse/cross-validation.json")} <= names
+    for name in sorted(names):
+        texts = [(folder / name).read_text() for folder in (here, there)]
+        assert texts[0] == texts[1], name
+    titles = [figure["title"] for figure in json.loads((there / "analyses/cox/figures.json").read_text())]
+    assert {"Subgroups", "Estimates in subgroups", "Hazard ratio of arm, site by site"} <= set(titles)
 
 
 def test_a_run_that_she_interrupts_is_taken_up_again(consortium, door, ada, tmp_path):
