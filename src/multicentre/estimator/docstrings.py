@@ -1,4 +1,4 @@
-"""Documentation of estimators as ``help()`` shows it: inherited attributes and the values of type aliases."""
+"""Documentation of estimators as ``help()`` shows it: inherited attributes and sections, and values of type aliases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _HEADER = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 def complete_documentation(cls: type) -> None:
     """Add the attributes that base classes document to a class's docstring, and resolve the types in its signature.
 
-    ``help()`` shows only the docstring of the class itself, and a type alias by its name instead of its values.
+    ``help()`` shows only the docstring of the class itself, and a type alias by its name instead of its values. A
+    method that overrides another one inherits its sections (parameters, returned values) unless it documents any.
     """
     if "__init__" in vars(cls):
         # Python types __init__ as a method that may not be changed.
@@ -23,6 +24,18 @@ def complete_documentation(cls: type) -> None:
         cls.__init__.__annotations__ = {**hints, "return": None}  # type: ignore[misc]
     if "__doc__" in vars(cls) and cls.__doc__:
         cls.__doc__ = add_attributes(inspect.cleandoc(cls.__doc__), inherited_attributes(cls))
+    for name, method in vars(cls).items():
+        if inspect.isfunction(method) and method.__doc__ and not _HEADER.search(inspect.cleandoc(method.__doc__)):
+            method.__doc__ = f"{inspect.cleandoc(method.__doc__)}{inherited_sections(cls, name)}"
+
+
+def inherited_sections(cls: type, name: str) -> str:
+    """Return the sections that a base class documents for a method that a class overrides; empty without any."""
+    for base in cls.__mro__[1:]:
+        docstring = inspect.cleandoc(getattr(vars(base).get(name), "__doc__", None) or "")
+        if header := _HEADER.search(docstring):
+            return f"\n\n{docstring[header.start() :]}"
+    return ""
 
 
 def inherited_attributes(cls: type) -> dict[str, str]:

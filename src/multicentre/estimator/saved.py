@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Message
 from multicentre.errors import IntegrityError
 from multicentre.estimator.saved_types import declared_type, matches
+from multicentre.statistics.chi_square import TestResult
 
 Arrays = Mapping[str, NDArray[Any]]
 M = TypeVar("M", bound=Message)
@@ -45,6 +46,12 @@ class Saved:
 
 PLAIN = Saved()
 """An array, or a value that JSON can hold."""
+
+SAVED_TESTS = Saved(
+    lambda tests: {name: asdict(test) for name, test in tests.items()},
+    lambda facts: {name: TestResult(**test) for name, test in facts.items()},
+)
+"""Form of tests by name."""
 
 SavedAttributes = Mapping[str, Saved]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from multicentre.estimator.presentation import Presented, effect_text
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
 from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of, wald_text
 from multicentre.regression.linear_model import HasLinearModel, LinearModel
-from multicentre.regression.maths import TestResult
+from multicentre.statistics.chi_square import TestResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,12 +40,6 @@ def number_or_none(value: float) -> float | None:
 
 SAVED_NUMBER = Saved(number_or_none, lambda value: np.nan if value is None else value)
 """Form of a number that may be NaN."""
-
-SAVED_TESTS = Saved(
-    lambda tests: {name: asdict(test) for name, test in tests.items()},
-    lambda facts: {name: TestResult(**test) for name, test in facts.items()},
-)
-"""Form of tests by name."""
 
 
 @dataclass(frozen=True)

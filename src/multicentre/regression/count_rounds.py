@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.session import Session
 from multicentre.regression import messages
-from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, TestResult, chi_square_test
+from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED
 from multicentre.regression.patients import STEEPEST
 from multicentre.regression.rounds import (
     NO_GAIN,
@@ -40,6 +40,7 @@ from multicentre.regression.rounds import (
 )
 from multicentre.regression.separation import FALLEN
 from multicentre.regression.site import RegressionSite
+from multicentre.statistics.chi_square import TestResult, chi_square_test
 
 Floats = NDArray[np.float64]
 # Overdispersion times the mean outcome where the rounds start is at least this. From 0, the first step would be long.

@@ -21,18 +21,7 @@ from multicentre.regression.coefficients import Scales, to_units, warn_of_rounds
 from multicentre.regression.count_rounds import fit_with_null
 from multicentre.regression.formula import HasFormula
 from multicentre.regression.linear_model import LinearModel
-from multicentre.regression.maths import (
-    DISPERSED,
-    LINKS,
-    Family,
-    Link,
-    TestResult,
-    chi_square_test,
-    log_likelihood,
-    p_values,
-    quantile,
-    variance,
-)
+from multicentre.regression.maths import DISPERSED, LINKS, Family, Link, log_likelihood, p_values, quantile, variance
 from multicentre.regression.overdispersion import HasOverdispersion
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.private.results import BOUNDS, BOUNDS_BY_COLUMN, PRIVATE_STEPS, Bounds, HasPrivacy
@@ -48,6 +37,7 @@ from multicentre.regression.site_effects import (
     inverse_of,
     sum_intercepts,
 )
+from multicentre.statistics.chi_square import TestResult, chi_square_test
 
 Floats = NDArray[np.float64]
 Errors = Literal["model", "HC0", "HC1", "cluster"]

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln, log_ndtr, ndtr, ndtri, xlogy
-from scipy.stats import chi2, norm, t
+from scipy.stats import norm, t
 
 from multicentre.regression.negative_binomial import count_deviances
 
@@ -349,26 +349,6 @@ def start_coefficients(family: Family, products: Floats, cross: Floats, n_patien
 
 def _solved(matrix: Floats, vector: Floats) -> Floats:
     return np.asarray(np.linalg.lstsq(matrix, vector, rcond=DEPENDENT)[0], dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class TestResult:
-    """Statistic of a test, its degrees of freedom, and its p-value by the chi-square distribution."""
-
-    statistic: float
-    degrees_of_freedom: int
-    p_value: float
-
-
-def chi_square_test(statistic: float, degrees_of_freedom: int) -> TestResult:
-    """Return a test with its p-value.
-
-    Examples
-    --------
-    >>> round(chi_square_test(3.84, 1).p_value, 2)
-    0.05
-    """
-    return TestResult(statistic, degrees_of_freedom, float(chi2.sf(max(statistic, 0.0), degrees_of_freedom)))
 
 
 def p_values(statistics: Floats, residual_freedom: float | None) -> Floats:

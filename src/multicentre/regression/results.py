@@ -16,7 +16,7 @@ from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.parameters import OneOf, check_parameters
 from multicentre.estimator.presentation import frame_of_tests
-from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
+from multicentre.estimator.saved import PLAIN, SAVED_TESTS, Arrays, SavedAttributes
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
 from multicentre.regression import messages
 from multicentre.regression.coefficients import (
@@ -24,7 +24,6 @@ from multicentre.regression.coefficients import (
     MOST_ROWS,
     RATIOS,
     SAVED_NUMBER,
-    SAVED_TESTS,
     HasCoefficients,
     number_or_none,
 )
@@ -297,13 +296,7 @@ class RegressionResults(HasCoefficients, FederatedEstimator):
         return total
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the table of coefficients, and a forest plot per unit of each covariate.
-
-        Parameters
-        ----------
-        sites, labels : mapping
-            Not used, present for API consistency by convention.
-        """
+        """Return the table of coefficients, and a forest plot per unit of each covariate."""
         check_is_fitted(self, "model_")
         level = f"{100 * self.confidence_level:g} % intervals"
         figures: list[Figure] = [self._coefficient_table(level), self.main_figure()]

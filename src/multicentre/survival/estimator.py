@@ -232,13 +232,7 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
         return Lines("Predicted survival", caption, "model", label, "survival", [0.0, *self.times_.tolist()], curve, {})
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the predicted survival of a patient with the mean of every column.
-
-        Parameters
-        ----------
-        sites, labels : mapping
-            Not used, present for API consistency by convention.
-        """
+        """Return the predicted survival of a patient with the mean of every column."""
         return [self.main_figure()]
 
     def _mean_curve(self) -> Floats:

@@ -21,9 +21,9 @@ from multicentre.regression.categorical.rounds import Agreed, Fit
 from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.coefficients import warn_of_rounds
 from multicentre.regression.estimator import MASKED_TOL
-from multicentre.regression.maths import chi_square_test
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.rounds import Plan
+from multicentre.statistics.chi_square import chi_square_test
 
 Floats = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from multicentre.regression.categorical.estimator import CategoricalRegression
 from multicentre.regression.categorical.maths import OrdinalLink
 from multicentre.regression.categorical.results import Kind, Name
 from multicentre.regression.categorical.rounds import Agreed, Fit
-from multicentre.regression.maths import TestResult, chi_square_test
 from multicentre.regression.patients import RegressionMissing
+from multicentre.statistics.chi_square import TestResult, chi_square_test
 
 Floats = NDArray[np.float64]
 # Level below which the printed results say that coefficients differ: the usual level of a test.

@@ -16,13 +16,14 @@ from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.model_in_force import reference_levels
 from multicentre.estimator.presentation import effect_text, frame_of_tests
-from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
+from multicentre.estimator.saved import PLAIN, SAVED_TESTS, Arrays, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site, column_text
 from multicentre.estimator.terms import Estimates, HasTerms, Term, terms_of
 from multicentre.regression.categorical.maths import SMALLEST
 from multicentre.regression.categorical.model import CategoricalModel
-from multicentre.regression.coefficients import MOST_ROWS, SAVED_TESTS, number_or_none
-from multicentre.regression.maths import TestResult, p_values, quantile
+from multicentre.regression.coefficients import MOST_ROWS, number_or_none
+from multicentre.regression.maths import p_values, quantile
+from multicentre.statistics.chi_square import TestResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -240,13 +241,7 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         return Forest(title, caption, "model", label, names, estimates, lower, upper, 0, 1.0 if self._ratio else 0.0)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the table of coefficients and a forest plot.
-
-        Parameters
-        ----------
-        sites, labels : mapping
-            Not used, present for API consistency by convention.
-        """
+        """Return the table of coefficients and a forest plot."""
         table = self.to_frame()
         names = [column_text(label) for label in self._names]
         cells = [

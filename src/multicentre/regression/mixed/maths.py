@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from multicentre.regression.maths import TestResult
+from multicentre.statistics.chi_square import TestResult
 
 Floats = NDArray[np.float64]
 

@@ -19,23 +19,23 @@ from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.presentation import frame_of_tests
 from multicentre.estimator.results import with_note
-from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
+from multicentre.estimator.saved import PLAIN, SAVED_TESTS, Arrays, SavedAttributes
 from multicentre.regression.coefficients import (
     INTERCEPT,
     MOST_ROWS,
     SAVED_NUMBER,
-    SAVED_TESTS,
     HasCoefficients,
     Scales,
     number_or_none,
     to_units,
 )
 from multicentre.regression.linear_model import LinearModel
-from multicentre.regression.maths import Family, chi_square_test, p_values, quantile, unit_deviances
+from multicentre.regression.maths import Family, p_values, quantile, unit_deviances
 from multicentre.regression.mixed.maths import variance_test
 from multicentre.regression.mixed.messages import OwnEffects
 from multicentre.regression.mixed.rounds import Minimum
 from multicentre.regression.rounds import Agreed
+from multicentre.statistics.chi_square import chi_square_test
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,13 +166,7 @@ class MixedResults(HasCoefficients, FederatedEstimator):
         return {**tables, **({"tests": frame_of_tests(self.tests_)} if self.tests_ else {}), "terms": self.term_tests()}
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the tables of coefficients and of variances between sites, and a forest plot.
-
-        Parameters
-        ----------
-        sites, labels : mapping
-            Not used, present for API consistency by convention.
-        """
+        """Return the tables of coefficients and of variances between sites, and a forest plot."""
         tables = {"Coefficients": self.to_frame().iloc[:MOST_ROWS], "Variances between sites": self.variances()}
         caption = f"{self.n_patients_} patients of {self.n_sites_} sites."
         figures: list[Figure] = []

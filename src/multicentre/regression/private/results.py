@@ -18,13 +18,14 @@ from multicentre.errors import ConfigurationError, NoiseWarning
 from multicentre.estimator.parameters import Where
 from multicentre.regression.coefficients import Scales, to_units
 from multicentre.regression.linear_model import LinearModel
-from multicentre.regression.maths import chi_square_test, p_values, quantile
+from multicentre.regression.maths import p_values, quantile
 from multicentre.regression.messages import Described
 from multicentre.regression.private import messages
 from multicentre.regression.private.maths import PrivateFit
 from multicentre.regression.private.rounds import N_ROUNDS, fit_private, plan_noise
 from multicentre.regression.results import RegressionResults
 from multicentre.regression.site import RegressionSite
+from multicentre.statistics.chi_square import chi_square_test
 
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float]

@@ -26,6 +26,7 @@ from multicentre.estimator.parameters import (
     Where,
     check_parameters,
 )
+from multicentre.statistics.chi_square import TestResult
 from multicentre.survival.agreement.horizon import horizon_in_force
 from multicentre.survival.agreement.messages import LARGEST, Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -34,7 +35,6 @@ from multicentre.survival.cox import messages
 from multicentre.survival.cox import rounds as loops
 from multicentre.survival.cox.maths import (
     TRANSFORMS,
-    TestResult,
     TimeTransform,
     covariance,
     global_tests,

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
-from scipy.stats import chi2
 
+from multicentre.statistics.chi_square import TestResult, chi_square_test
 from multicentre.survival.kernels.partial_likelihood import Terms
 from multicentre.survival.kernels.risk_sets import CHUNK, RiskSets, Sums
 from multicentre.survival.times import kaplan_meier
@@ -30,38 +30,6 @@ SCORE_TEST = "score test of an effect that changes with time (cox.zph of R's sur
 RESIDUAL_TEST = (
     "test of scaled Schoenfeld residuals with their mean variance (cox.zph of R's survival before version 3)"
 )
-
-
-@dataclass(frozen=True)
-class TestResult:
-    """A chi-square test.
-
-    Parameters
-    ----------
-    statistic : float
-    degrees_of_freedom : int
-    p_value : float
-    name : str, default ""
-        Name of the test where there are several.
-    """
-
-    __test__ = False
-    statistic: float
-    degrees_of_freedom: int
-    p_value: float
-    name: str = ""
-
-
-def chi_square(statistic: float, degrees_of_freedom: int, name: str = "") -> TestResult:
-    """Return the chi-square test of a statistic.
-
-    Examples
-    --------
-    >>> round(chi_square(3.841459, 1).p_value, 6)
-    0.05
-    """
-    p_value = float(chi2.sf(statistic, max(degrees_of_freedom, 1)))
-    return TestResult(float(statistic), degrees_of_freedom, p_value, name)
 
 
 def informed(information: Floats, n_events: float) -> Flags:
@@ -204,7 +172,7 @@ def global_tests(
         "wald": float(estimates @ np.linalg.pinv(block, hermitian=True) @ estimates),
         "score": first_score,
     }
-    return {name: chi_square(value, int(has_variance.sum())) for name, value in statistics.items()}
+    return {name: chi_square_test(value, int(has_variance.sum())) for name, value in statistics.items()}
 
 
 def transform_times(
@@ -273,9 +241,9 @@ def score_tests_of_proportionality(
     explained = mixed_block @ np.linalg.pinv(information[block], hermitian=True) @ mixed_block.T
     variance = squared[block] - explained
     statistics = informed_score**2 / np.diagonal(variance)
-    each = {int(place): chi_square(value, 1, SCORE_TEST) for place, value in zip(places, statistics, strict=True)}
+    each = {int(place): chi_square_test(value, 1, SCORE_TEST) for place, value in zip(places, statistics, strict=True)}
     together = float(informed_score @ np.linalg.pinv(variance, hermitian=True) @ informed_score)
-    return each, chi_square(together, len(places), SCORE_TEST)
+    return each, chi_square_test(together, len(places), SCORE_TEST)
 
 
 def proportionality_tests(
@@ -315,8 +283,10 @@ def proportionality_tests(
     factor = n_events / squares if squares > 0 else np.nan
     slopes = block @ informed_sums
     statistics = slopes**2 / np.diagonal(block) * factor
-    each = {int(place): chi_square(value, 1, RESIDUAL_TEST) for place, value in zip(places, statistics, strict=True)}
-    return each, chi_square(float(informed_sums @ slopes) * factor, len(places), RESIDUAL_TEST)
+    each = {
+        int(place): chi_square_test(value, 1, RESIDUAL_TEST) for place, value in zip(places, statistics, strict=True)
+    }
+    return each, chi_square_test(float(informed_sums @ slopes) * factor, len(places), RESIDUAL_TEST)
 
 
 @dataclass(frozen=True)

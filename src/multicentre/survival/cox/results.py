@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,10 +15,11 @@ from multicentre.core.published_counts import count_text
 from multicentre.errors import MulticentreError
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.presentation import effect_text, frame_of_tests, p_text, variable_of
-from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes
+from multicentre.estimator.saved import PLAIN, SAVED_TESTS, SavedAttributes
 from multicentre.estimator.site_estimates import NOT_ESTIMATED, Scale, SiteEstimates
 from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of
-from multicentre.survival.cox.maths import TestResult, hazard_ratios, wald_p_values
+from multicentre.statistics.chi_square import TestResult
+from multicentre.survival.cox.maths import hazard_ratios, wald_p_values
 from multicentre.survival.cox.messages import OwnFit
 from multicentre.survival.cox.rounds import Fit
 from multicentre.survival.estimator import SurvivalEstimator
@@ -34,10 +35,6 @@ _FIT = ("coef_", "log_likelihood_", "n_patients_", "n_events_", "converged_", "l
 MOST_ROWS = 40
 # Level at which a rejected proportionality is part of the headline.
 LEVEL_OF_TESTS = 0.05
-SAVED_TESTS = Saved(
-    lambda tests: {name: asdict(test) for name, test in tests.items()},
-    lambda facts: {name: TestResult(**test) for name, test in facts.items()},
-)
 
 
 @dataclass(frozen=True)
@@ -174,11 +171,6 @@ class CoxResults(HasEffects, SurvivalEstimator):
         """Return tables of hazard ratios and tests, and a forest plot.
 
         The sites are asked for the test of proportional hazards, if the federation of the fit is still available.
-
-        Parameters
-        ----------
-        sites, labels : mapping
-            Not used, present for API consistency by convention.
         """
         check_is_fitted(self, "model_")
         return [self._table(), self._forest_of_columns(), *self.terms_table(), self._table_of_tests()]

@@ -19,12 +19,13 @@ from multicentre.estimator.figures import Figure
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
+from multicentre.statistics.chi_square import TestResult, chi_square_test
 from multicentre.survival.agreement.horizon import horizon_in_force
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
 from multicentre.survival.cox import rounds as cox_rounds
 from multicentre.survival.cox.estimator import warn_of_fit
-from multicentre.survival.cox.maths import TestResult, chi_square, hazard_ratios, wald_p_values
+from multicentre.survival.cox.maths import hazard_ratios, wald_p_values
 from multicentre.survival.cox.results import CoxResults
 from multicentre.survival.estimator import MISSING, cause_in_force
 from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
@@ -243,10 +244,10 @@ class FedMixedCox(CoxResults):
         has_error = ~np.isnan(self.standard_errors_)
         if has_error.any():
             estimates, block = self.coef_[has_error], self.covariance_[np.ix_(has_error, has_error)]
-            self.tests_["wald"] = chi_square(float(estimates @ np.linalg.solve(block, estimates)), len(estimates))
+            self.tests_["wald"] = chi_square_test(float(estimates @ np.linalg.solve(block, estimates)), len(estimates))
         n_sites = round(fit.sums.n_sites)
         if self.site_effects == "fixed" and n_sites > 1:
-            self.tests_["site_effects"] = chi_square(gain, n_sites - 1)
+            self.tests_["site_effects"] = chi_square_test(gain, n_sites - 1)
         if self.site_effects == "gamma":  # a variance of 0 is at the end of its range
             self.tests_["site_effects"] = TestResult(gain, 1, 0.5 * float(chi2.sf(gain, 1)))
 
@@ -318,13 +319,7 @@ class FedMixedCox(CoxResults):
         return table
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the table of hazard ratios and their forest plot.
-
-        Parameters
-        ----------
-        sites, labels : mapping
-            Not used, present for API consistency by convention.
-        """
+        """Return the table of hazard ratios and their forest plot."""
         check_is_fitted(self, "model_")
         return [self._table(), self._forest_of_columns()]
 

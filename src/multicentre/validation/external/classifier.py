@@ -276,14 +276,7 @@ class ClassifierValidation(ModelValidation):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return area under the curve and Brier score on local records.
-
-        Parameters
-        ----------
-        data : TableData
-        labels, training, training_labels : None
-            Not used, present for API consistency by convention.
-        """
+        """Return area under the curve and Brier score on local records."""
         from sklearn.metrics import brier_score_loss, roc_auc_score
 
         chances = self.given_model.valid_for(data).chances(data)[:, 1]

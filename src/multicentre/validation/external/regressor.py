@@ -205,14 +205,7 @@ class RegressorValidation(ModelValidation):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return R squared on local records.
-
-        Parameters
-        ----------
-        data : TableData
-        labels, training, training_labels : None
-            Not used, present for API consistency by convention.
-        """
+        """Return R squared on local records."""
         from sklearn.metrics import r2_score
 
         return {"r2": float(r2_score(data.y, self.given_model.valid_for(data).numbers(data)))}
