@@ -12,7 +12,7 @@ from multicentre.estimator.figures import Curves, Densities, Figure, Table
 
 AnyFigure = TypeVar("AnyFigure", bound=Figure)
 # Headings of columns whose cells begin with the name of a variable or a group.
-OF_NAMES = frozenset({"", "column", "covariate", "variable", "feature", "group", "name", "term"})
+OF_NAMES = frozenset({"", "column", "covariate", "variable", "feature", "group", "name", "subgroup", "term"})
 # Words of the reports' own sentences. A variable of such a name is labelled there only where one of its levels follows.
 _WORDS = (
     "all area at band bands baseline case cases cause censored centre class count counts curve date day days deviance "

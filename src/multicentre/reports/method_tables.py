@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from multicentre.estimator.figures import Table
+from multicentre.estimator.printing import is_p_value
 from multicentre.reports.formats import NOTHING, format_column, format_p
 from multicentre.reports.references import spaced
 from multicentre.reports.tables import PageTable
@@ -58,8 +59,9 @@ def _limits(names: Sequence[str]) -> dict[int, tuple[int, int]]:
 
 def _column(table: Table, place: int, limits: tuple[int, int] | None) -> list[str]:
     cells = [row[place] for row in table.rows]
-    if table.columns[place] in _FORMATS:
-        return [cell if isinstance(cell, str) else _FORMATS[table.columns[place]](cell) for cell in cells]
+    name = table.columns[place]
+    if print_cell := format_p if is_p_value(name) else _FORMATS.get(name):
+        return [cell if isinstance(cell, str) else print_cell(cell) for cell in cells]
     if limits is None:
         return _format(cells)
     n_rows, (low, high) = len(cells), limits
@@ -87,7 +89,6 @@ def _format_share(value: float | None) -> str:
 
 # Columns that every journal prints in the same way.
 _FORMATS: dict[str, Callable[[float | None], str]] = {
-    **dict.fromkeys(("p", "p-value", "p value"), format_p),
     "chi-square": _format_statistic,
     "share": _format_share,
 }

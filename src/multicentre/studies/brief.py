@@ -31,7 +31,6 @@ _KINDS = {
 }
 _WIDTH = 100  # of a terminal in which tables of five columns are readable
 _NEEDS_KEY = "a pseudonym key that the sites share, named in site.toml: multicentre docs pseudonyms"
-_SHOWN = 12  # digits of a SHA-256 that tell models apart; the parameters hold all
 # Terms that a list of differences states one by one; more are a different study.
 _MAX_TERMS = 15
 NO_QUESTION = "not stated in the study file (description)"
@@ -249,7 +248,7 @@ def _analysis(
     block = next((one for one in study.analyses if one.name == name), None)
     question = "" if block is None else block.question or block.title
     models = list_models(part.parameters)
-    parts = [f"A given model (SHA-256 {one.sha256[:_SHOWN]}...)." for one in models]
+    parts = [f"A given model (SHA-256 {one.sha256})." for one in models]
     if block is not None:
         parts += [f"Records where {block.where}."] if block.where else []
         parts += [f"Repeated by level of {', '.join(block.subgroups)}."] if block.subgroups else []
@@ -257,7 +256,7 @@ def _analysis(
         parts.append(f"Estimates of THIS SITE ALONE leave for {', '.join(names)}.")
     model = estimator.describe_model()
     method = model.partition(";")[0].rstrip(".")
-    parameters = [model, *(f"Model: {_model_text(one.load())} (SHA-256 {one.sha256})." for one in models)]
+    parameters = [model, *(f"Model: {_model_text(one.load())}." for one in models)]
     terms = " ".join(parts)
     return AnalysisBrief(
         name, _sentence(question), method, terms, " ".join(parameters), _leaves(card), _protection(card)

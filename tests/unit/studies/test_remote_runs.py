@@ -99,7 +99,7 @@ def test_the_run_folder_holds_the_model_of_one_process_and_no_row(study, connect
     assert facts["versions"].keys() == set(NAMES)
     assert not remote.ledgers()
     page = write_report(remote.path).read_text()
-    assert "The rows lie at the sites" in page
+    assert "No patient's row left its site" in page
     assert "Simulated federation" not in page
 
 

@@ -47,7 +47,7 @@ def test_a_number_to_predict_and_a_reference(tmp_path):
 @pytest.mark.parametrize(
     ("how", "kind", "said"),
     [
-        ({"outcome": "secret"}, DataError, "missing: secret"),
+        ({"outcome": "secret"}, DataError, "'secret' must be a column of the table; it is missing"),
         (
             {"classes": ["no", "maybe"]},
             DataError,

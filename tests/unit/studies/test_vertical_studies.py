@@ -293,7 +293,7 @@ def test_objections_are_those_of_the_guard():
     assert objections(masked) == objections(unmasked, relations="listed") == []
     assert objections(unmasked) == [("relations", 'it would have to say relations = "listed"')]
     assert objections(masked, relations="none") == [("relations", 'it would have to say relations = "summed"')]
-    pooled = [("secure_sums_only", "only masked sums may leave, and pseudonyms are no sum")]
+    pooled = [("secure_sums_only", "only masked sums may leave, and pseudonyms are not sums")]
     assert objections(masked, secure_sums_only=True) == pooled
     union = FedMSGL(3, incomplete=True)
     assert objections(masked, union) == [("relations", 'it would have to say relations = "listed"')]

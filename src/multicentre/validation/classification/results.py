@@ -472,9 +472,21 @@ def _plain(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
+# Names of scores in tables for readers.
+_LABELS = {
+    "roc_auc": "area under the ROC curve",
+    "average_precision": "average precision",
+    "brier_score": "Brier score",
+    "scaled_brier_score": "scaled Brier score",
+    "observed_over_expected": "observed over expected",
+    "calibration_intercept": "calibration intercept",
+    "calibration_slope": "calibration slope",
+}
+
+
 def _table(title: str, caption: str, frame: pd.DataFrame) -> Table:
     rows = [
-        [str(index), *(_plain(value) for value in row)]
+        [_LABELS.get(index, str(index)), *(_plain(value) for value in row)]
         for index, row in zip(frame.index, frame.to_numpy(), strict=True)
     ]
     columns = [
