@@ -413,6 +413,8 @@ def _differences(brief: Brief, before: Brief, study: Study, previous: Study) -> 
         sentences.append(f"sums leave {'masked' if study.masked else 'UNMASKED'}, before {_masked(previous)}.")
     terms, earlier = _flat(study_terms(study)), _flat(study_terms(previous))
     changed = [key for key in sorted(terms.keys() | earlier.keys()) if terms.get(key) != earlier.get(key)]
+    # Other terms bring other steps; digests matter where nothing else changed but the release.
+    changed = [key for key in changed if not key.startswith("protocol.")] or changed
     sentences += [f"{key}: {_term(terms.get(key))}, before {_term(earlier.get(key))}." for key in changed[:_MAX_TERMS]]
     if len(changed) > _MAX_TERMS:
         sentences.append(f"and {len(changed) - _MAX_TERMS} more terms.")

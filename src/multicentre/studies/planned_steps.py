@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from multicentre.core.noise_plan import PlanReview
 from multicentre.core.steps import SitePart
 from multicentre.data.flow import FlowPart
+from multicentre.estimator.base import find_estimator
+from multicentre.estimator.registry import METHODS
 from multicentre.privacy.secure_sum.site import MaskingKeys
 from multicentre.studies.policy_conflicts import aligning_steps, fitting_steps, protection_of
+from multicentre.studies.saved_models import list_models
 from multicentre.studies.study import make_estimator
 from multicentre.studies.subgroups import conditions_of
 from multicentre.validation.folds.subgroups import SUBGROUP_STEPS, SubgroupFolds
@@ -27,9 +30,26 @@ def steps_of_study(study: Study) -> dict[type[SitePart], frozenset[str]]:
     ConfigurationError
         The method or one of its parameters is unknown.
     """
+    return _joined(study, map(_planned, study.split().values()))
+
+
+def exchanged_steps(study: Study) -> dict[type[SitePart], frozenset[str]]:
+    """Return the steps whose declarations the terms of a study contain, for readers without its files.
+
+    An analysis with a given model counts with all steps of its method, since only readers of the model's file can make
+    its estimator. A method that is not installed here has none.
+    """
+    known = [one for one in study.split().values() if one.method in METHODS]
+    return _joined(study, (_all_steps(one) if list_models(one.parameters) else _planned(one) for one in known))
+
+
+def _joined(
+    study: Study, of_analyses: Iterable[Mapping[type[SitePart], Collection[str]]]
+) -> dict[type[SitePart], frozenset[str]]:
+    """Return the steps of analyses together with those of the study as a whole."""
     steps: dict[type[SitePart], frozenset[str]] = {}
-    for analysis in study.split().values():
-        for part, names in _steps_of_analysis(analysis, make_estimator(analysis)).items():
+    for steps_of_parts in of_analyses:
+        for part, names in steps_of_parts.items():
             steps[part] = steps.get(part, frozenset()) | frozenset(names)
     if study.data.selects:
         steps[FlowPart] = frozenset(FlowPart.steps())
@@ -39,6 +59,15 @@ def steps_of_study(study: Study) -> dict[type[SitePart], frozenset[str]]:
     if study.masked:
         steps[MaskingKeys] = frozenset(MaskingKeys.steps())
     return steps
+
+
+def _planned(study: Study) -> Mapping[type[SitePart], Collection[str]]:
+    return _steps_of_analysis(study, make_estimator(study))
+
+
+def _all_steps(study: Study) -> Mapping[type[SitePart], Collection[str]]:
+    kind = find_estimator(study.method)
+    return {part: part.steps() for part in (kind.aligned_by, kind.site_part) if part is not None}
 
 
 def _steps_of_analysis(study: Study, estimator: FederatedEstimator) -> dict[type[SitePart], Collection[str]]:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from multicentre.core.protocol import protocol_of
-from multicentre.studies.planned_steps import steps_of_study
+from multicentre.studies.planned_steps import exchanged_steps
 from multicentre.studies.saved_models import replace_models
 from multicentre.studies.study import Study
 
@@ -67,7 +67,7 @@ def study_terms(study: Study) -> dict[str, Any]:
 
 def study_protocol(study: Study) -> dict[str, str]:
     """Return the number of the wire protocol and a digest of each method that a study uses."""
-    return protocol_of(steps_of_study(study))
+    return protocol_of(exchanged_steps(study))
 
 
 def _digests(parameters: dict[str, Any]) -> dict[str, Any]:
