@@ -324,7 +324,9 @@ COUNTED = {
     "log-rank": Counted("6", times, {"group": "x2"}),
     "classifier-validation": Counted("3 + Newton steps of the calibration, at most 25", classes, {"model": logistic}),
     "regressor-validation": Counted("5", numbers, {"model": linear}),
-    "survival-evaluation": Counted("7, after the fit of the model", times, {"model": cox}),
+    "survival-evaluation": Counted(
+        "7 + Newton steps of the calibration, after the fit of the model", times, {"model": cox}
+    ),
 }
 
 if __name__ == "__main__":
