@@ -18,7 +18,7 @@ example_run <- local({
 test_that("a study gives one table per result file", {
   run <- example_run()
   tables <- result_tables(run, "cox")
-  expect_setequal(names(tables), c("hazard-ratios", "tests"))
+  expect_setequal(names(tables), c("hazard-ratios", "tests", "terms"))
   expect_true("arm=new" %in% tables[["hazard-ratios"]]$name)
   expect_equal(run$record$status, "finished")
 })
@@ -36,7 +36,7 @@ test_that("tidy and glance follow broom", {
   expect_equal(readmission$conf.low, stored$lower)
   expect_equal(readmission$conf.high, stored$upper)
   expect_equal(2 * stats::pnorm(-abs(cox$statistic)), cox$p.value, tolerance = 1e-6)
-  expect_equal(generics::glance(run, "cox")$patients, sum(vapply(run$record$sites, `[[`, 1, "patients")))
+  expect_equal(generics::glance(run, "cox")$patients, pick(run, "cox")$n_patients)
   expect_error(generics::tidy(run, "table-1"), "coefficients")
 })
 
