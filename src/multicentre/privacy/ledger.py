@@ -117,6 +117,11 @@ class Ledger:
         return str(self._of.get("study", ""))
 
     @property
+    def is_durable(self) -> bool:
+        """True if entries are synchronised to the disk."""
+        return self._durable
+
+    @property
     def key(self) -> str:
         """Public key of the signer, in hexadecimal digits; empty without a signer."""
         return str(self._signed_by.get("key", ""))

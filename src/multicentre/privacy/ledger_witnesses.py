@@ -127,7 +127,7 @@ class Witness:
             is_current = self._peers == peers and self._is_of_peers(statement)
             site_head = {} if self.head is None else {self._site: self.head}
             content = packed if is_current else Statement({**self._peers, **site_head}).packed
-            write_atomically(self._path, content, mode=OWNER_ONLY, durable=False)
+            write_atomically(self._path, content, mode=OWNER_ONLY, durable=self._ledger.is_durable)
 
     def _confirm(self, new_heads: Mapping[str, Head]) -> None:
         """Add new ends to the next entry, together with those received since the last entry."""
