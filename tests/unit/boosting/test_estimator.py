@@ -100,7 +100,7 @@ def test_columns_of_a_frame_are_found_by_name_and_others_refused():
     np.testing.assert_array_equal(model.predict_proba(frame), model.predict_proba(DATA))
     with pytest.raises(DataError, match="3 columns of the fit; got 2"):
         model.predict(X[:, :2])
-    with pytest.raises(DataError, match="missing: dose"):
+    with pytest.raises(DataError, match="'dose' must be a column of the table"):
         model.predict(frame.rename(columns={"dose": "weight"}))
 
 

@@ -174,7 +174,7 @@ def test_taking_patients_takes_all_that_is_theirs(rows):
 
 
 def test_a_policy_names_columns_or_whole_categories():
-    data = patients(columns=["sex=m", "sex=f"])
+    data = patients(columns=["sex=m", "sex=f"], levels=("sex=m", "sex=f"))
     assert data.keep_columns(["sex"]).columns == ("sex=m", "sex=f")
     kept = data.keep_columns(["sex=f", "unknown"])
     assert kept.columns == ("sex=f",)

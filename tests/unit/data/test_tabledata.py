@@ -22,7 +22,7 @@ def test_numbers_and_names_make_the_same_table():
 
 def test_a_frame_keeps_its_names():
     frame = pd.DataFrame(X, columns=["age", "stage=2"])
-    data = TableData(frame, [0, 1, 1], ids=["p1", "p2", "p3"])
+    data = TableData(frame, [0, 1, 1], ids=["p1", "p2", "p3"], levels=("stage=1", "stage=2"))
     assert data.parts == {}
     assert data.keep_columns(["stage"]).columns == ("stage=2",)
     with pytest.raises(DataError, match="at least one column must remain"):

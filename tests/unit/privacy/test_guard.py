@@ -434,8 +434,13 @@ def test_without_ids_the_differencing_memory_fails_closed():
     assert "records must have patient ids" in refused(guard(min_difference=5), sums(30))
 
 
-def test_the_memory_is_off_by_default():
+def test_cohorts_are_compared_by_default_and_not_with_a_difference_of_0():
     gate = guard(range(100))
+    gate.release(call(), sums(30))
+    gate.cohort = gate.memory.fingerprints(range(99))
+    with pytest.raises(DisclosureRefused, match="at least 5 patients"):
+        gate.release(call(), sums(30))
+    gate = guard(range(100), min_difference=0)
     gate.release(call(), sums(30))
     gate.cohort = gate.memory.fingerprints(range(99))
     gate.release(call(), sums(30))

@@ -318,7 +318,7 @@ def test_a_part_of_the_records_is_a_cohort_of_its_own(kept, refused):
 
 
 def test_without_a_memory_rows_are_no_cohort():
-    gate = guard(range(100))
+    gate = guard(range(100), min_difference=0)
     gate.release(call(), sums())
     gate.release(call(), sums(), np.arange(99))
     assert len(gate.cohort) == 0

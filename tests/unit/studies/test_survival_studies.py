@@ -279,12 +279,18 @@ def run_in_memory(tmp_path, sites, **tables):
     return run_study(study, sites={name: SiteData(data) for name, data in sites.items()})
 
 
-def test_a_single_site_can_run_where_its_policy_lets_small_cells_leave(tmp_path):
+@pytest.mark.parametrize("least", [0, 10])
+def test_a_single_site_can_run_on_times_that_each_hold_the_minimum(tmp_path, least):
     sites = {"lyon": simulate_survival(120, 3, 0)}
-    folder = run_in_memory(tmp_path, sites, privacy={"policy": {"min_patients": 0}})
+    folder = run_in_memory(tmp_path, sites, privacy={"policy": {"min_patients": least}})
     assert folder.metadata["status"] == "finished"
-    with pytest.raises(DisclosureRefused, match="at least 10 patients behind it"):
-        run_in_memory(tmp_path, sites)
+
+
+def test_a_single_site_with_few_events_is_refused(tmp_path):
+    lyon = simulate_survival(120, 3, 0)
+    few = SurvivalData(lyon.X, lyon.time, np.arange(120) < 6, columns=lyon.columns, unit=lyon.unit)
+    with pytest.raises(DisclosureRefused, match="at least 10 patients"):
+        run_in_memory(tmp_path, {"lyon": few})
 
 
 def test_sites_whose_units_differ_by_name_are_refused(tmp_path):

@@ -154,6 +154,7 @@ class EvaluationSite(SurvivalPart):
         "T": "times of scoring, or the stretches between them",
         "b": "bins of a prediction",
         "c": "bins of the predicted risk",
+        "p": "thresholds of net benefit",
         "g": "groups of patients of similar predicted risk",
         "t": "thresholds of the predicted risk",
     }
