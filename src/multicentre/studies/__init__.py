@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from multicentre.studies.comparison_result import Comparison
     from multicentre.studies.run_folder import RunFolder
     from multicentre.studies.runner import resume_run, run_study
-    from multicentre.studies.site_data import SiteData
+    from multicentre.studies.site_patients import SiteData
     from multicentre.studies.study import Study
     from multicentre.studies.study_file import read_study
 
@@ -29,7 +29,7 @@ __all__ = [
 _MODULES = {
     "Comparison": "comparison_result",
     "RunFolder": "run_folder",
-    "SiteData": "site_data",
+    "SiteData": "site_patients",
     "Study": "study",
     "compare": "comparison",
     "read_study": "study_file",

@@ -38,7 +38,7 @@ from multicentre.studies.model_card import write_model_card
 from multicentre.studies.result_files import RESULTS, to_csv, write_results
 from multicentre.studies.run_folder import RunFolder
 from multicentre.studies.run_metadata import ANALYSES, choose_headline
-from multicentre.studies.site_data import SiteData
+from multicentre.studies.site_patients import SiteData
 from multicentre.studies.study import Study, make_estimators
 from multicentre.studies.subgroups import compare_subgroups
 

@@ -27,7 +27,7 @@ from multicentre.studies.tables import DataTable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from multicentre.studies.site_data import SiteData
+    from multicentre.studies.site_patients import SiteData
 
 Flags = NDArray[np.bool_]
 

@@ -22,7 +22,7 @@ from multicentre.federation import Federation
 from multicentre.privacy.identifier_normalisation import normalise_identifier
 from multicentre.privacy.policy import UNLIMITED
 from multicentre.studies.comparison_result import Comparison, Figures
-from multicentre.studies.site_data import SiteData
+from multicentre.studies.site_patients import SiteData
 
 Rows = NDArray[np.int64]
 

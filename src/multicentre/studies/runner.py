@@ -53,8 +53,9 @@ from multicentre.studies.run_metadata import (
     initial_metadata,
     initial_remote_metadata,
 )
-from multicentre.studies.site_data import SiteData, read_sites
+from multicentre.studies.site_data import read_sites
 from multicentre.studies.site_descriptions import check_descriptions, record_descriptions
+from multicentre.studies.site_patients import SiteData
 from multicentre.studies.study import Study, make_estimator
 from multicentre.studies.terms import digest_of, study_protocol
 from multicentre.validation.folds.subgroups import select_records

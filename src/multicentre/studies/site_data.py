@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from multicentre.data import (
     DataWarning,
     EventTensor,
@@ -23,11 +21,11 @@ from multicentre.data import (
 from multicentre.data.both import SurvivalAndTable
 from multicentre.data.cells import Fault, collected, raise_faults
 from multicentre.data.concatenate import check_together
-from multicentre.data.kinds import PatientData
 from multicentre.errors import ConfigurationError, DataError, MulticentreError, joined, nearest_name
 from multicentre.formula.conditions import parse_condition
 from multicentre.studies.cohort import leave_out_incomplete, select_in_table
 from multicentre.studies.label_columns import Key, LabelColumns, read_label_columns
+from multicentre.studies.site_patients import SiteData
 from multicentre.studies.study import Study
 from multicentre.studies.tables import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE, DataTable, OutcomeTable, SurvivalTable
 
@@ -35,34 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class SiteData:
-    """Data of one site of a simulated run.
-
-    Parameters
-    ----------
-    data : PatientData
-        Data of the type that the method requires.
-    labels : tuple of str, optional
-        Group of every patient; by default the outcomes, the events or the classes of data that have them, as texts.
-        Used for figures and for assessment only; no method sees it.
-    """
-
-    data: PatientData
-    labels: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        outcomes = getattr(self.data, "outcomes", getattr(self.data, "event", None))
-        if isinstance(self.data, TableData) and self.data.outcome == "class":
-            outcomes = np.array(self.data.classes)[self.data.y]
-        if self.labels is None and outcomes is not None:
-            object.__setattr__(self, "labels", tuple(str(one) for one in outcomes))
-
-    def of_type(self, kind: type) -> SiteData:
-        """Return the data that a site part with ``holds = kind`` works on."""
-        return SiteData(self.data.of_type(kind), self.labels) if isinstance(self.data, SurvivalAndTable) else self
 
 
 def read_sites(study: Study) -> dict[str, SiteData]:

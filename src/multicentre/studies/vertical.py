@@ -28,7 +28,7 @@ from multicentre.federation import Federation
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.policy import UNLIMITED
 from multicentre.studies.comparison_result import Comparison, Figures
-from multicentre.studies.site_data import SiteData
+from multicentre.studies.site_patients import SiteData
 
 AGREEMENT = "agreement"
 DESCRIBED: Mapping[str, Metric] = {

@@ -11,7 +11,7 @@ from multicentre.data.survival import SurvivalData
 from multicentre.datasets import simulate_survival
 from multicentre.errors import DataError, SchemaMismatch
 from multicentre.studies.comparison import compare, split_rows
-from multicentre.studies.site_data import SiteData
+from multicentre.studies.site_patients import SiteData
 from multicentre.survival import FedCox
 from support.studies_toy import FedViewMeans
 

@@ -13,7 +13,8 @@ from multicentre.privacy.policy import Policy
 from multicentre.studies.audit import audit
 from multicentre.studies.comparison import compare, split_rows
 from multicentre.studies.run_metadata import initial_metadata
-from multicentre.studies.site_data import SiteData, read_event_site, read_multiview_site, read_outcomes, read_sites
+from multicentre.studies.site_data import read_event_site, read_multiview_site, read_outcomes, read_sites
+from multicentre.studies.site_patients import SiteData
 from multicentre.studies.study_file import read_study, study_from_mapping
 from support import events_toy
 from support.events_toy import CODES, TOY, FedCodeShares, clip, count_codes, random_events, write_study

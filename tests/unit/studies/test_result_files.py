@@ -12,7 +12,7 @@ from multicentre.reports import write_report
 from multicentre.studies.result_files import to_csv
 from multicentre.studies.runner import run_study
 from multicentre.studies.serialisation import to_json
-from multicentre.studies.site_data import SiteData
+from multicentre.studies.site_patients import SiteData
 from multicentre.studies.study_file import study_from_mapping
 
 MARKS = re.compile("[\x1b\u202a-\u202e\u2066-\u2069]")

@@ -16,7 +16,8 @@ from multicentre.privacy.policy import Policy
 from multicentre.studies.audit import audit
 from multicentre.studies.comparison import compare, split_rows
 from multicentre.studies.runner import run_study
-from multicentre.studies.site_data import SiteData, find_reader, read_multiview_site, read_sites, read_survival_site
+from multicentre.studies.site_data import find_reader, read_multiview_site, read_sites, read_survival_site
+from multicentre.studies.site_patients import SiteData
 from multicentre.studies.study_file import read_study, study_from_mapping
 from multicentre.survival import AalenJohansen
 from support.survival_toy import STUDY, TOY, FedMeanDifference, FedPrivateMean, write_study

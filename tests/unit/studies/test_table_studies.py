@@ -6,7 +6,8 @@ import pytest
 from multicentre.data import TableData
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.studies.comparison import _split_sites
-from multicentre.studies.site_data import SiteData, read_sites, read_table_site
+from multicentre.studies.site_data import read_sites, read_table_site
+from multicentre.studies.site_patients import SiteData
 from multicentre.studies.study_file import study_from_mapping
 
 RECORDS = """\

@@ -21,7 +21,8 @@ from multicentre.studies.comparison import compare
 from multicentre.studies.disclosure_cards import complete_card, describe_method
 from multicentre.studies.label_columns import read_label_columns
 from multicentre.studies.policy_conflicts import check_policies, find_objections
-from multicentre.studies.site_data import SiteData, read_sites
+from multicentre.studies.site_data import read_sites
+from multicentre.studies.site_patients import SiteData
 from multicentre.studies.study import make_estimator
 from multicentre.studies.study_file import read_study, study_from_mapping
 from multicentre.studies.vertical import compare_views, join_views, show_alignment

@@ -35,7 +35,8 @@ from multicentre.studies.audit.canary import Canary, choose_canary, measure
 from multicentre.studies.audit.result import AuditResult, Scores
 from multicentre.studies.audit.scores import lower_bound, separation
 from multicentre.studies.audit.transcript import AllReleased, Recording, Replays, Transcript
-from multicentre.studies.site_data import SiteData, read_sites
+from multicentre.studies.site_data import read_sites
+from multicentre.studies.site_patients import SiteData
 from multicentre.studies.study import Study, make_estimator
 
 RUNS = 500  # prove an epsilon of at most 4.2, in seconds for a small study

@@ -18,7 +18,7 @@ from multicentre.phenotyping.outcome.messages import Among, Prepare
 from multicentre.phenotyping.outcome.phenotypes import refit_memberships
 from multicentre.phenotyping.outcome.site import OutcomeSite
 from multicentre.studies.comparison import compare
-from multicentre.studies.site_data import SiteData
+from multicentre.studies.site_patients import SiteData
 from support.event_sites import simulate_events
 
 DRAWN = simulate_events(360, seed=5)
