@@ -17,7 +17,7 @@ def with_fields(instance: T, **fields: Any) -> T:
     --------
     >>> from multicentre.core.calls import Mark
     >>> with_fields(Mark("1f", "2e"), request="3d")
-    Mark(request='3d', transcript='2e')
+    Mark(request='3d', transcript='2e', run='')
     """
     copy: T = object.__new__(type(instance))
     vars(copy).update(vars(instance), **fields)

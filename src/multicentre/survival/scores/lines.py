@@ -96,8 +96,8 @@ def fit_hazard_lines(expected: Floats, scores: Floats, events: Flags) -> tuple[F
     --------
     >>> rng = np.random.default_rng(0)
     >>> score = rng.normal(size=5000) - 2.0
-    >>> events = rng.random(5000) < 1 - np.exp(-np.exp(0.8 * score))
-    >>> lines, errors = fit_hazard_lines(np.exp(score), score, events)
+    >>> time = rng.exponential(np.exp(-0.8 * score))  # followed up to time 1
+    >>> lines, errors = fit_hazard_lines(np.exp(score) * np.minimum(time, 1.0), score, time < 1.0)
     >>> bool(abs(lines[1, 1] - 0.8) < 3 * errors[1, 1])
     True
     """
