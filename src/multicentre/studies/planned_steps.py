@@ -39,8 +39,8 @@ def exchanged_steps(study: Study) -> dict[type[SitePart], frozenset[str]]:
     An analysis with a given model counts with all steps of its method, since only readers of the model's file can make
     its estimator. A method that is not installed here has none.
     """
-    known = [one for one in study.split().values() if one.method in METHODS]
-    return _joined(study, (_all_steps(one) if list_models(one.parameters) else _planned(one) for one in known))
+    analyses = [one for one in study.split().values() if one.method in METHODS]
+    return _joined(study, (_all_steps(one) if list_models(one.parameters) else _planned(one) for one in analyses))
 
 
 def _joined(
