@@ -22,7 +22,7 @@ def njit(*signatures: Any, cache: bool = False, **options: Any) -> Callable[[F],
     def compiled(kernel: F) -> F:
         try:
             dispatcher: F = decorate(*signatures, cache=cache, **options)(kernel)
-        except RuntimeError as error:  # numba has no class of its own for it
+        except RuntimeError as error:  # numba raises this general class
             if "cannot cache" not in str(error):
                 raise
             _announce_no_cache()

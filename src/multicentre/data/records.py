@@ -116,7 +116,7 @@ def effective_number(weights: NDArray[np.float64]) -> float:
 def effective_departures(terms: NDArray[np.float64]) -> float:
     """Return the effective number of patients whose term of a sum departs from the most frequent term.
 
-    A patient whose term is the most frequent one is not told apart by the sum.
+    The sum does not single out a patient whose term is the most frequent one.
 
     Examples
     --------
