@@ -166,9 +166,12 @@ class Soak:
         keys = {site: [Identity.read(self.root / site / IDENTITY).public.hex()] for site in SITES}
         entries = {site: list(read_ledger(path)) for site, path in paths.items()}
         recorded = {
-            f"run {number}": read_statement(self.root / f"run-{number}" / HEADS).heads for number in range(N_RUNS)
+            f"run {number}": list(read_statement(self.root / f"run-{number}" / HEADS).heads.items())
+            for number in range(N_RUNS)
         }
-        recorded |= {f"{site}, last ends": read_statement(peers_file(path)).heads for site, path in paths.items()}
+        recorded |= {
+            f"{site}, last ends": list(read_statement(peers_file(path)).heads.items()) for site, path in paths.items()
+        }
         recorded |= {f"{site}, ledger": confirmed_in(of_site) for site, of_site in entries.items()}
         for site, path in paths.items():
             verify_ledger(path, keys=keys[site])
