@@ -86,6 +86,7 @@ OTHER_VALUES: Mapping[tuple[str | None, str], Any] = {
     (None, "bounds"): {"age": [-1.0, 1.0], "dose": [-1.0, 1.0]},
     ("fed-deep-surv", "hidden_layer_sizes"): (3,),
     ("fed-hazard-boost", "early_stopping"): True,
+    ("fed-hazard-boost", "min_child_hessian"): 60.0,
     ("kaplan-meier", "missing"): "mean",
     ("aalen-johansen", "missing"): "mean",
     ("log-rank", "missing"): "mean",
