@@ -4,8 +4,8 @@
 2. Levels of a category are those that the data declare, or those that the formula states.
 3. Missing entries of the formula's columns are counted and handled.
 4. Splines without knots get them from quantiles of their columns, via counts over all sites.
-5. The sites receive the design and build its columns. They return counts of patients by level and between knots, which
-   must not be 0.
+5. The sites receive the design and build its columns. A site where a function or a level is not defined for a value
+   raises an error. Sites return counts of patients by level and between knots, whose sums must not be 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multicentre.data.missing.values import Missing, MissingValues, handle_missi
 from multicentre.data.schema import Columned
 from multicentre.errors import ConfigurationError, DataError, MessageError
 from multicentre.formula.coding import choose_codings
-from multicentre.formula.columns import check_names, outside_error
+from multicentre.formula.columns import check_names
 from multicentre.formula.design import BuiltFactor, Design, Step, single_number
 from multicentre.formula.functions import LEADING, SCALARS, apply_scalar, check_function
 from multicentre.formula.grammar import SPLINES, Call, Factor, Formula
@@ -35,7 +35,6 @@ GRID = 20
 # As for quartiles of the descriptive table.
 DIGITS_PER_CALL = 8
 Quantiles = Mapping[str, Floats]
-OUTSIDE = ", outside"
 
 
 def agree_design(
@@ -321,13 +320,11 @@ def _encoded(source: str, described: Columned) -> list[str]:
 
 
 def _check_occupied(design: Design, occupied: NDArray[np.int64]) -> None:
-    """Raise DataError if a level or the range between two knots has no patient, or a value is outside of these."""
-    counts = list(zip(cell_names(design), occupied.tolist(), strict=True))
-    if outside := [name.removesuffix(OUTSIDE) for name, n in counts if n and name.endswith(OUTSIDE)]:
-        raise outside_error(list(dict.fromkeys(outside)))
-    if empty := [name for name, n in counts if not n and not name.endswith(OUTSIDE)]:
+    """Raise DataError if a level or the range between two knots has no patient at any site."""
+    if empty := [name for name, n in zip(cell_names(design), occupied.tolist(), strict=True) if not n]:
         raise DataError(
-            f"each level and each range between knots must have patients; these have none: {', '.join(empty[:5])}",
+            "each level and each range between knots must have patients of at least one site; these have none: "
+            f"{', '.join(empty[:5])}",
             where="formula",
             hint="Leave the level out of the data's declaration, or choose other knots.",
         )
@@ -340,11 +337,10 @@ def cell_names(design: Design) -> list[str]:
     --------
     >>> design = Design.of([BuiltFactor("sex", "sex", (), ("f", "m"), True)], [(0,)])
     >>> cell_names(design)
-    ['sex, outside', 'sex=f', 'sex=m']
+    ['sex=f', 'sex=m']
     """
     names: list[str] = []
     for factor in design.factors:
-        names += [f"{factor.name}{OUTSIDE}"] if factor.steps or factor.levels else []
         if factor.levels:
             names += [join_level(factor.source, level) for level in factor.levels]
         elif factor.is_spline:

@@ -155,7 +155,7 @@ def values_outside(factor: BuiltFactor, table: Table) -> NDArray[np.bool_]:
 
 
 def check_values(design: Design, table: Table) -> None:
-    """Raise DataError if a function is not defined for a value, or a value is not one of the levels.
+    """Raise DataError, without a count, if a function is not defined for a value or a value is not one of the levels.
 
     Examples
     --------
@@ -165,16 +165,11 @@ def check_values(design: Design, table: Table) -> None:
     """
     names = dict.fromkeys(factor.name for factor in design.factors if values_outside(factor, table).any())
     if names:
-        raise outside_error(list(names))
-
-
-def outside_error(names: Sequence[str]) -> DataError:
-    """Return the error for factors with values outside their domain or levels; it does not count them."""
-    return DataError(
-        f"functions and levels must be defined for all values; those of {', '.join(names)} are not",
-        where="formula",
-        hint="Correct the column, name all levels, or choose another function (log1p and sqrt allow 0).",
-    )
+        raise DataError(
+            f"functions and levels must be defined for all values; those of {', '.join(names)} are not",
+            where="formula",
+            hint="Correct the column, name all levels, or choose another function (log1p and sqrt allow 0).",
+        )
 
 
 def _place(name: str, table: Table) -> int:

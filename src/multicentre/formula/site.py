@@ -14,7 +14,7 @@ from multicentre.core.steps import Acknowledgement, Release, step
 from multicentre.core.wire import encode
 from multicentre.data.missing.values import TabularPart
 from multicentre.errors import ConfigurationError
-from multicentre.formula.columns import Table, build_columns, level_values, values_outside
+from multicentre.formula.columns import Table, build_columns, check_values, level_values
 from multicentre.formula.design import Design
 from multicentre.formula.functions import LEADING, SCALARS, apply_scalar
 from multicentre.statistics.quantiles.site import CountingPart
@@ -30,7 +30,7 @@ class Occupied(Release):
     """Counts of patients that the columns of a formula rest on."""
 
     patients_of_cells: NDArray[np.int64] = array(
-        "patients of each level, between neighbouring knots of each spline, and with values outside of these",
+        "patients of each level, and between neighbouring knots of each spline",
         ("c",),
         dtype="i8",
         bound=PATIENTS,
@@ -71,6 +71,7 @@ class FormulaPart(TabularPart, CountingPart):
             request.check()
             data = self.data
             self.table = Table(data.X, data.columns, data.levels)
+            check_values(request, self.table)
             self.data = data.with_columns(build_columns(request, self.table), request.column_names)
             self.design = request
             # States stored between rounds belong to these columns.
@@ -102,20 +103,16 @@ class FormulaPart(TabularPart, CountingPart):
 def count_cells(design: Design, table: Table) -> NDArray[np.int64]:
     """Return the patients of each level, and between neighbouring knots of each spline; outer ranges are open.
 
-    The first number of a factor with functions or levels counts the patients with a value outside of these.
-
     Examples
     --------
     >>> from multicentre.formula.design import BuiltFactor, Step
     >>> spline = BuiltFactor("ns(age, knots=[60])", "age", (Step("ns", (50.0, 70.0, 60.0)),))
     >>> table = Table(np.array([[40.0], [55.0], [61.0]]), ("age",))
     >>> count_cells(Design.of([spline], [(0,)]), table).tolist()
-    [0, 2, 1]
+    [2, 1]
     """
     cells = [np.zeros(0)]
     for factor in design.factors:
-        if factor.steps or factor.levels:
-            cells.append(np.array([values_outside(factor, table).sum()], dtype=np.float64))
         if factor.levels:
             cells.append(np.nansum(level_values(factor, table), axis=0))
         elif factor.is_spline:

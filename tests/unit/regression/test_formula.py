@@ -114,6 +114,21 @@ def test_clear_errors(formula, options, error, message):
         FedGLM("binomial", formula=formula, **options).fit(federate(data_of(table)))
 
 
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize(("column", "factor"), [("dose", "log(dose)"), ("rooms", "C(rooms, levels=[1, 2])")])
+def test_an_error_of_a_formula_names_the_sites_and_the_factor_but_no_value(column, factor, secure):
+    table = frame().assign(rooms=np.resize([1.0, 1.0, 1.0, 2.0, 2.0, 2.0], N))
+    table.loc[[1, 7], column] = -77.0  # both at s1
+    with pytest.raises(DataError) as at_one:
+        FedLogisticRegression(formula=f"age + {factor}").fit(federate(data_of(table), secure=secure))
+    assert at_one.value.where == "s1, formula"
+    assert f"those of {factor} are not" in str(at_one.value)
+    assert "77" not in str(at_one.value)
+    table.loc[2, column] = -77.0
+    with pytest.raises(DataError, match=r"at 2 of 3 sites \(s1, s2\), formula: .* defined for all values"):
+        FedLogisticRegression(formula=f"age + {factor}").fit(federate(data_of(table), secure=secure))
+
+
 def test_a_level_without_patients_is_named():
     table = frame()
     table.loc[table["stage"] == "III", "stage"] = "I"
