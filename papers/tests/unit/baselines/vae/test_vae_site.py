@@ -25,7 +25,7 @@ def federation(*views, **options):
 
 @pytest.mark.parametrize("estimator", [FedVAE, FedMCVAE])
 def test_a_site_without_a_view_is_named(estimator):
-    sites = federation(draw(0), {"blood": draw(1)["blood"]}, policy=mc.Policy(min_sites_in_sum=1))
+    sites = federation(draw(0), {"blood": draw(1)["blood"]}, policy=mc.Policy(min_patients=0, min_sites_in_sum=1))
     with pytest.raises(DataError, match=r"site-1, view 'image': .*got an absent view.*FedMvPPCA"):
         estimator(1, max_iter=1).fit(sites)
 
