@@ -298,6 +298,10 @@ class AnalysisWarning(UserWarning):
     """One of several analyses of a study has no result: the sites refused it, or their data do not permit it."""
 
 
+class LedgerWarning(UserWarning):
+    """Entries of a site's ledger were lost."""
+
+
 class CombinationWarning(UserWarning):
     """A combination of sites rests on one site, on no variance between two, or has a narrow interval."""
 

@@ -51,10 +51,13 @@ class Federation(Consortium):
         Guards of the sites in this process.
     site_facts : mapping of str to mapping
         Version, schema and policy requirements reported by sites on separate machines.
+    ledger_notices : mapping of str to str
+        Losses of ledgers of which readers of the results must know, by site.
     """
 
     guards: Mapping[str, Guard] = field(default_factory=dict)
     site_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ledger_notices: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def in_process(
@@ -265,6 +268,7 @@ class Federation(Consortium):
                 least_in_total=least_in_total(policies),
                 name=run[:_SHORT],
                 site_facts=engine.facts,
+                ledger_notices={} if record is None else record.notices,
             )
             return federation.without_refusing(refusals) if refusals else federation
         except BaseException:

@@ -1,6 +1,8 @@
 """Evidence is looked at: lost ledgers and memories, and settings that permit more than approved, stop the next run."""
 
 import json
+import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,17 +15,20 @@ from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.site_check import examine
 from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_opening import open_study_files
-from multicentre.errors import ConfigurationError, IntegrityError
+from multicentre.errors import ConfigurationError, IntegrityError, LedgerWarning, MessageError
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.accountant import Spent
 from multicentre.privacy.budget import Account
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.ledger_heads import Statement
-from multicentre.privacy.ledger_witnesses import Witness
+from multicentre.privacy.ledger_witnesses import HeadRecord, Witness
 from multicentre.privacy.run_ledgers import terms_of
 from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.reports import write_report
+from multicentre.studies import read_study, run_study
 from support.ledger_forgery import lines_of, write_anew
 from support.real_sites import Hospitals, set_terms
+from support.remote_sites import ByHand
 from support.studies_toy import TOY, FedViewMeans, write_study
 
 
@@ -103,6 +108,70 @@ def test_runs_go_on_once_the_steward_has_acknowledged_the_loss(fitted, tmp_path)
     status, message = verified(path, "--site", "lyon", "--key", card, "--witness", witness)
     assert status == 8
     assert "must have the hash recorded by" in message or "must reach entry" in message
+
+
+def run_at(hospitals, output):
+    """Return the folder of a run of the study over the sites."""
+    study = read_study(hospitals.study_path).with_output(output)
+    return run_study(
+        study, connect=lambda: ByHand({name: partial(hospitals.answer, name) for name in hospitals.names})
+    ).path
+
+
+def notices_in(folder):
+    """Return the notices in the report of a run, without tags."""
+    page = write_report(folder).read_text()
+    notices = re.findall(r'<(?:p|div) class="notice" role="note">(.*?)</(?:p|div)>', page, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", one).split()) for one in notices]
+
+
+def test_a_run_that_a_loss_ends_has_no_results_to_report(fitted, tmp_path):
+    hospitals, _ = fitted
+    lose_entries(hospitals)
+    with pytest.raises(IntegrityError, match=r"lyon.*: the ledger must contain entry \d+, which this site signed"):
+        run_at(hospitals, tmp_path / "runs")
+    assert list((tmp_path / "runs").glob("[!.]*")) == []
+
+
+def test_reports_name_a_loss_that_a_steward_acknowledged(fitted, tmp_path):
+    hospitals, _ = fitted
+    assert not any("lost entries" in one for one in notices_in(run_at(hospitals, tmp_path / "before")))
+    lose_entries(hospitals)
+    with hospitals.federation(folder=tmp_path / "another") as federation, pytest.raises(IntegrityError):
+        FedViewMeans(n_rounds=1).fit(federation)
+    assert call("site", "acknowledge", "Ward 7", "--folder", hospitals.root / "lyon").exit_code == 0
+    acknowledged = lines_of(site_ledger(hospitals))[-1]
+    for name in ("first", "second"):
+        hospitals.handlers.clear()
+        with pytest.warns(LedgerWarning, match="lyon: its ledger lost entries"):
+            folder = run_at(hospitals, tmp_path / name)
+        (notice,) = [one for one in notices_in(folder) if "lost entries" in one]
+        assert (
+            f"lyon: its ledger lost entries, of which entry {acknowledged['recorded'][0]} is the last known" in notice
+        )
+        assert f"acknowledged the loss on {acknowledged['time'][:10]} at {acknowledged['time'][11:16]} UTC." in notice
+        assert "oslo" not in notice
+
+
+def test_the_report_names_a_site_that_hides_its_loss(fitted, tmp_path, monkeypatch):
+    """The site's software does not look at its own ends; the coordinator compares them with those of the peers."""
+    hospitals, _ = fitted
+    n_before = len(lines_of(site_ledger(hospitals)))
+    lose_entries(hospitals)
+    monkeypatch.setattr(Witness, "_check_own", lambda self, head: None)
+    with pytest.warns(LedgerWarning, match="lyon: on .* it signed an end of its ledger after entry"):
+        folder = run_at(hospitals, tmp_path / "runs")
+    (notice,) = [one for one in notices_in(folder) if "lost entries" in one]
+    on_file = int(re.search(r"one after entry (\d+) on file, which it signed earlier", notice)[1])
+    assert 2 < on_file <= n_before
+    assert "its steward acknowledged no loss" in notice
+
+
+@pytest.mark.parametrize("stated", [[[1]], [["a", "2026-01-01"]], [[1, "yesterday"]], 3, [[1, 2]]])
+def test_losses_in_another_form_are_refused(tmp_path, stated):
+    record = HeadRecord(tmp_path / "heads.json", Identity.generate())
+    with pytest.raises(MessageError, match="lyon: acknowledged losses of a ledger must be entries with times"):
+        record.recall({"lyon": {"losses": stated}})
 
 
 def test_a_loss_that_is_not_recorded_cannot_be_acknowledged(fitted):

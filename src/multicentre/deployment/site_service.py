@@ -38,7 +38,7 @@ from multicentre.errors import (
 from multicentre.federation import facts_of, open_site
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.ledger import entries_of_all
-from multicentre.privacy.ledger_witnesses import LostEntries
+from multicentre.privacy.ledger_witnesses import LostEntries, acknowledged_losses
 from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.patient_counts import people_of
 from multicentre.privacy.run_ledgers import note_terms, terms_of
@@ -171,7 +171,7 @@ class DeployedSiteService:
         """Return the facts for the coordinator when a run is opened.
 
         They contain no value and no count of the data: names of columns, requirements of the policy, a keyed hash by
-        which a resumed run recognises its data, and the ends of the peers' ledgers on file here.
+        which a resumed run recognises its data, the ends of the peers' ledgers on file here, and losses of the ledger.
         """
         open_study = self._of(study)
         policy = open_study.guard.policy
@@ -183,6 +183,7 @@ class DeployedSiteService:
             "schema": schema_of(open_study.data),
             "identity": self.site.identity.public.hex(),
             "ends": open_study.opened.witness.stated,
+            "losses": acknowledged_losses(open_study.guard.ledger),
             "data": digest,
         }
 

@@ -16,11 +16,12 @@ import contextlib
 import functools
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from multicentre.core.storage import OWNER_ONLY, check_owner_writes_alone, write_atomically
-from multicentre.errors import ConfigurationError, IntegrityError, MulticentreError
+from multicentre.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
 from multicentre.privacy.ledger import Entry, Ledger
 from multicentre.privacy.ledger_heads import Head, Statement, check_head, read_statement
 from multicentre.privacy.secure_sum.identity import Identity
@@ -204,6 +205,11 @@ class HeadRecord:
     study : str
         Study of the ledgers; ledgers of other studies are refused.
 
+    Attributes
+    ----------
+    notices : dict of str to str
+        Losses of ledgers of which readers of the results must know, by site.
+
     Raises
     ------
     IntegrityError
@@ -217,6 +223,9 @@ class HeadRecord:
         self._keys = keys or {}
         self._heads: dict[str, Head] = dict(read_statement(path).heads) if path.exists() else {}
         self._written: Mapping[str, Head] = dict(self._heads)
+        self._recalled: dict[str, Head] = {}
+        self._acknowledged: dict[str, int] = {}
+        self.notices: dict[str, str] = {}
 
     def recall(self, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
         """Return for each site the longest end of its ledger that its peers have on file, for the site to check.
@@ -224,10 +233,22 @@ class HeadRecord:
         Parameters
         ----------
         facts : mapping of str to mapping
-            Facts from the opening of the run, by site: its public key and the ends that it has on file.
+            Facts from the opening of the run, by site: its public key, the ends that it has on file, and the losses of
+            its own ledger that its steward acknowledged.
+
+        Raises
+        ------
+        MessageError
+            A site states losses in another form.
         """
-        longest: dict[str, Head] = {}
-        for stated in facts.values():
+        longest = self._recalled
+        for stating, stated in facts.items():
+            for entry, time in _losses_of(stated.get("losses", []), stating):
+                self._acknowledged[stating] = entry
+                self.notices[stating] = (
+                    f"its ledger lost entries, of which entry {entry} is the last known; its steward acknowledged "
+                    f"the loss on {time:%Y-%m-%d at %H:%M} UTC"
+                )
             with contextlib.suppress(IntegrityError):  # a site may state nothing, with the same effect
                 for site, head in Statement.unpack(str(stated.get("ends", "")).encode()).heads.items():
                     if head.key != facts.get(site, {}).get("identity") or not head.is_signed:
@@ -251,8 +272,21 @@ class HeadRecord:
             if objection := self._objection(site, head):
                 errors[site] = IntegrityError(objection, where=site, hint=_SHORTENED)
             else:
+                self._note_shorter(site, head)
                 self._heads[site] = head
         return errors
+
+    def _note_shorter(self, site: str, head: Head) -> None:
+        """Add a notice if the first end of a run is not after the end that peers have on file."""
+        recalled = self._recalled.get(site)
+        if recalled is None or site in self._heads or recalled.entries <= self._acknowledged.get(site, 0):
+            return
+        if head.entries <= recalled.entries:
+            self.notices[site] = (
+                f"on {datetime.now(UTC):%Y-%m-%d at %H:%M} UTC it signed an end of its ledger after entry "
+                f"{head.entries}, although other sites have one after entry {recalled.entries} on file, which it "
+                "signed earlier; its steward acknowledged no loss"
+            )
 
     def _objection(self, site: str, head: Head) -> str:
         """Return the reason against a new end of a site's ledger; empty if it can follow the previous end."""
@@ -339,6 +373,21 @@ def acknowledge_loss(ledger: Ledger) -> list[Any]:
         )
     ledger.append(ACKNOWLEDGED, {"recorded": recorded})
     return recorded
+
+
+def acknowledged_losses(ledger: Ledger) -> list[list[Any]]:
+    """Return the last lost entry and the time of the acknowledgement of each acknowledged loss, for the coordinator."""
+    return [[one["recorded"][0], one["time"]] for one in ledger.entries if one["event"] == ACKNOWLEDGED]
+
+
+def _losses_of(stated: Any, site: str) -> list[tuple[int, datetime]]:
+    """Read what :func:`acknowledged_losses` returned at a site."""
+    try:
+        return [(int(entry), datetime.fromisoformat(time).astimezone(UTC)) for entry, time in stated]
+    except (TypeError, ValueError, OverflowError):
+        raise MessageError(
+            "acknowledged losses of a ledger must be entries with times; got others", where=site
+        ) from None
 
 
 def confirmed_in(entries: Sequence[Entry]) -> list[tuple[str, Head]]:

@@ -127,6 +127,7 @@ class RunMetadata(BaseModel):
     lost: list[str] = []
     losses: dict[str, str] = {}
     left_out: dict[str, str] = {}
+    ledger_notices: dict[str, str] = {}
     missing: str = ""
     privacy: str | None = None
     message: str = ""

@@ -79,6 +79,7 @@ def _metadata(study: Study, engine: str, sites: list[dict[str, Any]], least: int
         "lost": [],
         "losses": {},
         "left_out": {},
+        "ledger_notices": {},
         "missing": "",
         "message": "",
         "headline": [],

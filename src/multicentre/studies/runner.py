@@ -17,7 +17,14 @@ from multicentre.data.flow import count_flow
 from multicentre.data.kinds import PatientData
 from multicentre.engines.remote.opening import Sign
 from multicentre.engines.remote.socket import Carrier
-from multicentre.errors import AnalysisWarning, ConfigurationError, IntegrityError, MulticentreError, QuorumLost
+from multicentre.errors import (
+    AnalysisWarning,
+    ConfigurationError,
+    IntegrityError,
+    LedgerWarning,
+    MulticentreError,
+    QuorumLost,
+)
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation import Federation
 from multicentre.linkage.pseudonyms import PseudonymKey
@@ -291,6 +298,7 @@ def _carry_out(run: _Run) -> RunFolder:
             status="finished",
             privacy=_privacy(run, federation),
             losses=_losses(run),
+            ledger_notices=_ledger_notices(run, federation),
             **clock.metadata(federation),
         )
         run.folder.remove_checkpoints()
@@ -447,6 +455,7 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
         return
     if federation is not None:
         _write_disclosure(run, federation)
+        run.folder.update(ledger_notices=_ledger_notices(run, federation))
     message = "interrupted" if isinstance(error, KeyboardInterrupt) else _message(error)
     status = "interrupted" if resumable else "failed"
     left_out = {**run.folder.metadata.get("left_out", {}), **run.events.left_out}
@@ -469,6 +478,13 @@ def _exit_code(error: BaseException) -> int:
 def _losses(run: _Run) -> dict[str, str]:
     """Return the reasons for lost sites, in this process and in earlier processes of the run."""
     return {**run.folder.metadata.get("losses", {}), **run.events.losses}
+
+
+def _ledger_notices(run: _Run, federation: Federation) -> dict[str, str]:
+    """Return the losses of ledgers that concern this run, by site, and warn of those of this process."""
+    for site, notice in federation.ledger_notices.items():
+        warnings.warn(f"{site}: {notice}", LedgerWarning, stacklevel=3)
+    return {**run.folder.metadata.get("ledger_notices", {}), **federation.ledger_notices}
 
 
 def _resume_hint(run: _Run) -> str:
