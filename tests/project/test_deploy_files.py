@@ -1,9 +1,16 @@
 """The compose files hold together, publish what they may, and run nothing as root."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from multicentre.deployment.new_site_folder import make_site
+from support.coordinators import make_consortium
 
 yaml = pytest.importorskip("yaml")
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -11,7 +18,17 @@ FILES = sorted(DEPLOY.glob("*/compose.yaml"))
 TOP = {"name", "services", "secrets", "networks", "volumes"}
 SERVICE = {
     *("image", "build", "command", "user", "network_mode", "depends_on", "ports", "extra_hosts", "volumes", "secrets"),
-    *("environment", "read_only", "tmpfs", "cap_drop", "security_opt", "init", "stop_grace_period", "restart"),
+    *(
+        "environment",
+        "read_only",
+        "tmpfs",
+        "cap_drop",
+        "security_opt",
+        "init",
+        "stop_grace_period",
+        "restart",
+        "healthcheck",
+    ),
 }
 
 
@@ -92,6 +109,26 @@ def test_proxy_sees_no_key_but_its_own():
     assert all(one["read_only"] for one in proxy["volumes"])
     assert not any(re.search(r"\.key$|secrets|pki$|consortium\}$", one) for one in mounted)
     assert list(content["secrets"].values()) == [{"file": "${CONSORTIUM:-./consortium}/pki/coordinator.key"}]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_health_checks_run_and_find_a_service_that_is_down(path, tmp_path):
+    kind = path.parent.name
+    services = read(path)["services"]
+    (service,) = (one for one in services.values() if one["image"].startswith("multicentre:"))
+    assert all("healthcheck" not in one for one in services.values() if one is not service)
+    shell, check = service["healthcheck"]["test"]
+    assert shell == "CMD-SHELL"
+    place = service["command"][-1] if kind == "site" else service["command"][3]
+    assert check == f"multicentre {kind} status --folder {place} --json || exit 1"
+    folder = make_site("lyon", tmp_path / "lyon").folder if kind == "site" else make_consortium(tmp_path / "hub").folder
+    (tmp_path / "multicentre").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m multicentre "$@"\n')
+    (tmp_path / "multicentre").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    command = ["/bin/sh", "-c", check.replace(place, str(folder))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["up"] is False
 
 
 @pytest.mark.parametrize(("path", "name"), services())

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multicentre.cli.console import AsJson, align, handle_errors, notify, show, show_json, show_status
+from multicentre.cli.console import (
+    AsJson,
+    Format,
+    StatusFormat,
+    align,
+    handle_errors,
+    notify,
+    show,
+    show_json,
+    show_status,
+)
 from multicentre.cli.ledger import COMPARE, read_fingerprints, show_fingerprints
 
 if TYPE_CHECKING:
@@ -122,14 +132,14 @@ def sites(folder: Folder = Path(), as_json: AsJson = False) -> None:
 
 @app.command()
 @handle_errors
-def status(folder: Folder = Path(), as_json: AsJson = False) -> None:
+def status(folder: Folder = Path(), chosen: Format = StatusFormat.text, as_json: AsJson = False) -> None:
     """Print the coordinator's state for monitoring.
 
     The exit status is 3 if it does not work. Nothing is written.
     """
     from multicentre.deployment.status import coordinator_status
 
-    show_status(coordinator_status(_consortium(folder), notify), as_json)
+    show_status("coordinator", coordinator_status(_consortium(folder), notify), chosen, as_json)
 
 
 @app.command()

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from multicentre.cli.console import AsJson, handle_errors, notify, show, show_json, show_status
+from multicentre.cli.console import (
+    AsJson,
+    Format,
+    StatusFormat,
+    handle_errors,
+    notify,
+    show,
+    show_json,
+    show_status,
+)
 
 if TYPE_CHECKING:
     from multicentre.deployment.approvals import Approvals
@@ -235,7 +244,7 @@ def up(
 
 @app.command()
 @handle_errors
-def status(folder: Folder = Path(), as_json: AsJson = False) -> None:
+def status(folder: Folder = Path(), chosen: Format = StatusFormat.text, as_json: AsJson = False) -> None:
     """Print the site's state for monitoring.
 
     The exit status is 3 if it does not work. The coordinator is not asked, and nothing is written.
@@ -243,7 +252,7 @@ def status(folder: Folder = Path(), as_json: AsJson = False) -> None:
     from multicentre.deployment.site_folder import read_site
     from multicentre.deployment.status import site_status
 
-    show_status(site_status(read_site(folder)), as_json)
+    show_status("site", site_status(read_site(folder)), chosen, as_json)
 
 
 @app.command("log")

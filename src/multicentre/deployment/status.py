@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from multicentre.core.disk import LEAST_FREE_BYTES, free_bytes
 from multicentre.core.storage import is_held
@@ -22,6 +22,20 @@ from multicentre.errors import MulticentreError
 # A site sends a heartbeat at least every 20 s; three of them may be late.
 CONNECTED_WITHIN_S = 60.0
 _LONGEST_ENTRY = 2**20  # an entry has some kilobytes
+_METRICS = {
+    "ok": "1 if the service works",
+    "up": "1 if the process runs",
+    "superlink": "1 if the SuperLink answers",
+    "connected": "1 if the coordinator answered within a minute",
+    "last_heard": "time of the coordinator's last answer",
+    "runs": "stored runs",
+    "free_bytes": "free disk space",
+    "certificate_days": "days until the coordinator's certificate expires",
+    "authority_days": "days until the authority's certificate expires",
+    "ledger_entries": "entries of the ledger of a study",
+    "site_online": "1 if the site is connected",
+}
+_UNITS = {"last_heard": "_timestamp_seconds"}
 
 
 def site_status(site: Site) -> dict[str, Any]:
@@ -61,6 +75,39 @@ def coordinator_status(consortium: Consortium, report: Callable[[str], None]) ->
         "certificate_days": days,
         "authority_days": _days(consortium.superlink_ca),
     }
+
+
+def metrics_of(service: Literal["site", "coordinator"], state: Mapping[str, Any]) -> str:
+    """Return the state of a service in Prometheus's text format; values that are not known are left out.
+
+    Examples
+    --------
+    >>> print(metrics_of("site", {"name": "lyon", "up": True}))
+    # HELP multicentre_site_up 1 if the process runs
+    # TYPE multicentre_site_up gauge
+    multicentre_site_up{site="lyon"} 1.0
+    """
+    of_service = {"site": state["name"]} if "name" in state else {}
+    samples = {name: [(of_service, state[name])] for name in _METRICS if state.get(name) is not None}
+    if "last_heard" in samples:
+        samples["last_heard"] = [(of_service, datetime.fromisoformat(state["last_heard"]).timestamp())]
+    samples["ledger_entries"] = [
+        ({**of_service, "study": study}, end["entries"]) for study, end in state.get("ledgers", {}).items() if end
+    ]
+    sites = state.get("sites", {})
+    samples["site_online"] = [({"site": site}, one["status"] == "online") for site, one in sites.items()]
+    lines = []
+    for name, values in samples.items():
+        metric = f"multicentre_{service}_{name}{_UNITS.get(name, '')}"
+        lines += [f"# HELP {metric} {_METRICS[name]}", f"# TYPE {metric} gauge"] if values else []
+        lines += [f"{metric}{_labels(labels)} {float(value)}" for labels, value in values]
+    return "\n".join(lines)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    """Return the labels of a sample; names of sites and studies have no control characters, which JSON escapes."""
+    pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items())
+    return f"{{{pairs}}}" if pairs else ""
 
 
 def _end_of(ledger: Path) -> dict[str, Any] | None:

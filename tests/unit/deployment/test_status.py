@@ -3,10 +3,12 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -20,6 +22,7 @@ from multicentre.deployment.coordinator_files import check_files
 from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_register import SiteRegister
+from multicentre.deployment.status import coordinator_status, metrics_of, site_status
 from multicentre.errors import MulticentreError
 from multicentre.privacy.ledger import Ledger
 from support.coordinators import make_card, make_consortium
@@ -58,6 +61,69 @@ def test_the_state_of_a_coordinator_that_is_down(tmp_path):
     state = json.loads(down.stdout)
     assert (down.exit_code, state["ok"], state["up"], state["superlink"]) == (3, False, False, False)
     assert state["certificate_days"] > 30
+
+
+def samples_in(text):
+    """Return the samples of Prometheus's text format by metric and labels; a line of another form fails."""
+    samples, declared = {}, set()
+    for line in text.splitlines():
+        if line.startswith("#"):
+            _, kind, metric, words = line.split(" ", 3)
+            assert kind == "HELP" or (kind, words) == ("TYPE", "gauge")
+            declared.add(metric)
+            continue
+        metric, labels, value = re.fullmatch(r'([a-z_]+)(\{(?:[a-z]+="(?:[^"\\]|\\.)*",?)+\})? (\S+)', line).groups()
+        assert metric in declared
+        assert (metric, labels or "") not in samples
+        samples[metric, labels or ""] = float(value)
+    return samples
+
+
+def test_metrics_of_a_site_are_its_state(tmp_path):
+    site = read_site(make_site("lyon", tmp_path / "lyon").folder)
+    command, of_site = ("site", "status", "--folder", site.folder, "--format", "prometheus"), '{site="lyon"}'
+    down = call(*command)
+    assert down.exit_code == 0  # a timer that writes the text is no second alarm
+    assert samples_in(down.stdout)["multicentre_site_ok", of_site] == 0
+    ledger = Ledger(site.ledger_of("hips"), signer=site.identity, study="hips")
+    for _ in range(3):
+        ledger.append("release", {})
+    site.running.mkdir(exist_ok=True)
+    (site.running / "heard").touch()
+    with held(site.running / "lock"):
+        samples = samples_in(call(*command).stdout)
+    assert {samples[f"multicentre_site_{name}", of_site] for name in ("ok", "up", "connected")} == {1}
+    assert samples["multicentre_site_ledger_entries", '{site="lyon",study="hips"}'] == 3
+    heard = (site.running / "heard").stat().st_mtime
+    assert samples["multicentre_site_last_heard_timestamp_seconds", of_site] == int(heard)
+    assert samples["multicentre_site_runs", of_site] == 0
+    assert ("multicentre_site_authority_days", of_site) not in samples  # no certificate was placed here
+
+
+def test_metrics_escape_names_and_count_sites():
+    sites = {"a": {"status": "online"}, 'b "c"\\': {"status": "offline"}}
+    samples = samples_in(metrics_of("coordinator", {"ok": False, "sites": sites, "certificate_days": 12.5}))
+    assert samples == {
+        ("multicentre_coordinator_ok", ""): 0,
+        ("multicentre_coordinator_certificate_days", ""): 12.5,
+        ("multicentre_coordinator_site_online", '{site="a"}'): 1,
+        ("multicentre_coordinator_site_online", r'{site="b \"c\"\\"}'): 0,
+    }
+
+
+@pytest.mark.parametrize("service", ["site", "coordinator"])
+def test_every_state_is_a_metric_that_the_page_names(tmp_path, service):
+    if service == "site":
+        state = site_status(read_site(make_site("lyon", tmp_path / "lyon").folder))
+        state |= {"last_heard": "2026-01-01T00:00:00+00:00", "ledgers": {"hips": {"entries": 1}}}
+    else:
+        state = coordinator_status(make_consortium(tmp_path / "new"), print)
+        state |= {"sites": {"lyon": {"status": "online"}}}
+    state = {name: 1 if value is None else value for name, value in state.items()}
+    printed = {metric for metric, _ in samples_in(metrics_of(service, state))}
+    assert len(printed) == len(state) - ("name" in state)
+    page = (Path(__file__).parents[3] / "docs" / "hospital-it.md").read_text(encoding="utf-8")
+    assert set(re.findall(rf"`(multicentre_{service}_[a-z_]+)`", page)) == printed
 
 
 FILES = ["register.json", "analysts.json", "pki/ca.crt", "pki/ca.key", "pki/coordinator.crt", "pki/coordinator.key"]
