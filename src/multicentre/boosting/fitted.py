@@ -81,6 +81,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
     """
 
     site_part: ClassVar[type[SitePart]] = BoostingSite
+    same_sites: ClassVar[bool] = False
     parameter_ranges: ClassVar[ParameterRanges] = RANGES
     saved_attributes: ClassVar[SavedAttributes] = {
         "ensemble_": saved_message(Ensemble),

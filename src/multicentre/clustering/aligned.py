@@ -62,6 +62,7 @@ class AlignedClusterer(FederatedEstimator):
     """
 
     aligned_by: ClassVar[type[SitePart] | None] = AlignmentPart
+    same_sites: ClassVar[bool] = False
     metrics: ClassVar[Mapping[str, Metric]] = CLUSTERING_METRICS
     saved_attributes: ClassVar[SavedAttributes] = {
         "labels_": PLAIN,

@@ -90,7 +90,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
         Reasons of sites that refused and were left out of the fit (``refusing_sites="leave_out"``), or that were lost
         from a fit that was made again without them, by site.
     lost_ : dict of str to str
-        Reasons of sites that were lost during the fit, by site; their sums count until then.
+        Reasons of sites that were lost during the fit, by site. A site that is also in `left_out_` does not count; sums
+        of the others count until they were lost.
     privacy_ : Guarantee or None
         Guarantee of differential privacy; None for a fit without noise.
     """
@@ -109,8 +110,9 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     """Parameters whose value is a fitted model or a list of them; a study file names their folders."""
     may_be_missing: ClassVar[frozenset[str]] = frozenset()
     """Saved arrays that may hold NaN or infinity: errors that could not be estimated, open intervals."""
-    same_sites: ClassVar[bool] = False
-    """True if all sums of a fit must be of the same sites; after the loss of a site the fit is made again."""
+    same_sites: ClassVar[bool] = True
+    """All sums of a fit are of the same sites: after the loss of a site, the fit is made again. False for methods of
+    many rounds, which go on with the other sites."""
     history_: History
     left_out_: Mapping[str, str]
     lost_: Mapping[str, str]
@@ -180,7 +182,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
                 self._session.same_sites = self.same_sites and self.privacy_plan() is None
                 self._fit(self._session)
         self.left_out_ = self._session.left_out
-        self.lost_ = {site: why for site, why in self._session.absent.items() if site not in self.left_out_}
+        refused = self.left_out_.keys() - self._session.consortium.lost
+        self.lost_ = {site: why for site, why in self._session.absent.items() if site not in refused}
         self.privacy_ = guarantee_of(self._session)
         return self
 
@@ -349,8 +352,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
         remarks = [self.missing_line_] if isinstance(self, HandlesMissing) else []
         if self.left_out_:
             remarks.append(f"Fitted without {describe_reasons(self.left_out_)}.")
-        if self.lost_:
-            remarks.append(f"Lost during the fit, with sums until then: {describe_reasons(self.lost_)}.")
+        if counted := {site: why for site, why in self.lost_.items() if site not in self.left_out_}:
+            remarks.append(f"Lost during the fit, with sums until then: {describe_reasons(counted)}.")
         return " ".join(remarks)
 
     @classmethod

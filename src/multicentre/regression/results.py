@@ -104,7 +104,6 @@ class RegressionResults(HasCoefficients, FederatedEstimator):
         Counts of missing values over all sites, and their handling.
     """
 
-    same_sites: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Metric]] = {
         "mean_deviance": Metric("mean deviance", "lower", "", "twice the log-likelihood lost per patient")
     }

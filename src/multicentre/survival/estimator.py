@@ -67,6 +67,7 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
         Counts of missing values over all sites, and their handling.
     """
 
+    same_sites: ClassVar[bool] = False
     model_phrases: ClassVar[Phrases] = {"horizon": horizon_in_force, "cause": cause_in_force}
     metrics: ClassVar[Mapping[str, Metric]] = {
         "concordance": Metric("concordance", "higher", "", "share of comparable pairs with risks in the right order"),

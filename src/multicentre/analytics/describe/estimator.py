@@ -126,7 +126,6 @@ class Describe(DescribeResults):
     """
 
     site_part: ClassVar[type[SitePart]] = DescribeSite
-    same_sites: ClassVar[bool] = True
     model_phrases: ClassVar[Phrases] = {
         "by": "by {}",
         "categorical": "{} counted as categories",

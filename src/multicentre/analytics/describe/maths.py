@@ -12,6 +12,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Share of the sum of squares below which a variance is rounding.
 NO_VARIANCE = 1e-9
+# Largest part of a difference of shares that rounding leaves unexplained by their covariance.
+UNEXPLAINED = 1e-8
 # Smallest expected count for which the chi-square distribution is a fair approximation (Cochran 1954).
 FEWEST_EXPECTED = 5.0
 # Quartiles of fewer patients are nearly the values of single patients.
@@ -68,6 +70,8 @@ def difference_of_means(mean: Floats, deviation: Floats) -> float:
 def difference_of_shares(counts: Floats) -> float:
     """Return the largest standardised difference of the shares of levels between two groups.
 
+    It is infinite if two groups have no level in common, and NaN without two groups of patients.
+
     Parameters
     ----------
     counts : array of shape (l, G)
@@ -81,11 +85,13 @@ def difference_of_shares(counts: Floats) -> float:
     --------
     >>> round(difference_of_shares(np.array([[50.0, 25.0], [50.0, 75.0]])), 3)
     0.535
+    >>> difference_of_shares(np.array([[50.0, 0.0], [0.0, 25.0], [0.0, 25.0]]))
+    inf
     """
     totals = counts.sum(axis=0)
     shares = np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
     sizes = [_distance(shares[1:, a], shares[1:, b]) for a, b in combinations(range(counts.shape[1]), 2)]
-    return float(np.nanmax(sizes)) if np.isfinite(sizes).any() else float("nan")
+    return float(np.nanmax(sizes)) if not np.isnan(sizes).all() else float("nan")
 
 
 def _distance(one: Floats, other: Floats) -> float:
@@ -93,7 +99,10 @@ def _distance(one: Floats, other: Floats) -> float:
         return float("nan")
     covariance = sum((np.diag(p) - np.outer(p, p) for p in (one, other)), np.zeros((len(one), len(one)))) / 2.0
     gap = one - other
-    return float(np.sqrt(max(float(gap @ np.linalg.pinv(covariance) @ gap), 0.0)))
+    solved = np.linalg.pinv(covariance, hermitian=True) @ gap
+    if np.abs(covariance @ solved - gap).max(initial=0.0) > UNEXPLAINED:  # the groups have no level in common
+        return float("inf")
+    return float(np.sqrt(max(float(gap @ solved), 0.0)))
 
 
 def welch_test(present: Floats, mean: Floats, deviation: Floats) -> float:

@@ -17,7 +17,7 @@ from multicentre.analytics.describe.published import Published
 from multicentre.analytics.describe.quality import find_problems
 from multicentre.analytics.describe.site import DescribeSite
 from multicentre.analytics.describe.site_table import SiteTable
-from multicentre.analytics.describe.table_one import OVERALL, Row, TableOne
+from multicentre.analytics.describe.table_one import INFINITE, OVERALL, Row, TableOne
 from multicentre.core.printable import harmless
 from multicentre.core.session import Answers
 from multicentre.errors import ConfigurationError, describe_reasons
@@ -442,6 +442,8 @@ class DescribeResults(FederatedEstimator):
                 name = "Mann and Whitney's" if len(self.group_names_) == 2 else "Kruskal and Wallis'"
                 tests += f", {name} test of ranks"
             notes.append(f"difference: largest standardised difference between two groups. p: {tests}.")
+            if any(INFINITE in row.cells[-2:] for row in printed):
+                notes.append(f"{INFINITE}: two groups have no level in common.")
             cells = [row.cells[-1] for row in printed]
             if any("†" in cell for cell in cells):
                 notes.append("†: an expected count is below 5.")

@@ -36,6 +36,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 OVERALL = "overall"
+# A standardised difference of groups without a common level.
+INFINITE = "∞"
 # Decimals of a table: enough for concentrations in mol per litre.
 MOST_DECIMALS = 12
 Kind = Literal["n", "mean (SD)", "median [quartiles]", "n (%)", "missing"]
@@ -371,6 +373,8 @@ def quarters_text(values: Floats, digits: int) -> str:
 
 def decimal_text(value: float, digits: int) -> str:
     """Return a number as a text; "-" for NaN."""
+    if np.isinf(value):
+        return INFINITE
     return f"{value:.{digits}f}" if np.isfinite(value) else "-"
 
 

@@ -79,6 +79,7 @@ class FittedLaw(FederatedEstimator):
         ``method="invariant"``.
     """
 
+    same_sites: ClassVar[bool] = False
     may_be_missing: ClassVar[frozenset[str]] = _DIAGNOSTICS
     saved_attributes: ClassVar[SavedAttributes] = {
         "schema_": Saved(lambda schema: schema.to_dict(), MultiViewSchema.from_dict),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -111,6 +111,7 @@ class FitWithTraffic(FederatedEstimator):
         Calls and bytes of the fit by step, summed over sites; None if not counted.
     """
 
+    same_sites: ClassVar[bool] = False
     n_sites_: int = 0
     traffic_: Traffic | None = None
 

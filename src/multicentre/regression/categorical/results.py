@@ -67,7 +67,6 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         Counts of missing values over all sites, and their handling.
     """
 
-    same_sites: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Metric]] = {
         "log_loss": Metric("log loss", "lower", "", "mean negative log-likelihood per patient"),
         "accuracy": Metric("accuracy", "higher", "", "share of patients whose most probable class is theirs"),

@@ -94,7 +94,6 @@ class MixedResults(HasCoefficients, FederatedEstimator):
         Counts of missing values over all sites, and their handling.
     """
 
-    same_sites: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Metric]] = {
         "mean_deviance": Metric("mean deviance", "lower", "", "deviance per patient of a site with effects of 0")
     }

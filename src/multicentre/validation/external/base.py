@@ -65,7 +65,6 @@ class ModelValidation(FederatedEstimator):
         "min_records": "bins of at least {} records",
         "by_site": {True: "scores by site", False: ""},
     }
-    same_sites: ClassVar[bool] = True
     part: ClassVar[type[JudgingPart]]
     saved_attributes: ClassVar[SavedAttributes] = {
         "model_digest_": PLAIN,

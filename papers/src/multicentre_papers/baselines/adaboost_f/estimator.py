@@ -73,6 +73,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
     """
 
     site_part: ClassVar[type[SitePart]] = ClassSite
+    same_sites: ClassVar[bool] = False
     candidates: ClassVar[str] = "best"
     parameter_ranges: ClassVar[ParameterRanges] = {
         **dict.fromkeys(("n_estimators", "max_depth", "min_samples_leaf"), Integer(1)),

@@ -51,6 +51,7 @@ class FuzzyModel(FederatedEstimator):
         A row per column: view, column, number of patients of all sites without an entry, and their share.
     """
 
+    same_sites: ClassVar[bool] = False
     metrics: ClassVar[Mapping[str, Metric]] = {**CLUSTERING_METRICS, "dispersion": DISPERSION}
     saved_attributes: ClassVar[SavedAttributes] = {
         "_agreed": saved_message(messages.Agreement),

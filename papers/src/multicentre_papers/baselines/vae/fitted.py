@@ -33,6 +33,7 @@ class AutoEncoderModel(FederatedEstimator):
         ``mae``: mean absolute error of the reconstruction over the training rows, in standard deviations.
     """
 
+    same_sites: ClassVar[bool] = False
     metrics: ClassVar[Mapping[str, Metric]] = SHARED_METRICS
     saved_attributes: ClassVar[SavedAttributes] = {
         "schema_": Saved(lambda schema: schema.to_dict(), MultiViewSchema.from_dict),
