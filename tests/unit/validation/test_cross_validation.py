@@ -401,6 +401,7 @@ KINDS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*no longer take part:multicentre.errors.LeftOutWarning")
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_of_every_kind_name_a_site_that_is_lost(kind):
     make, sites, scoring, step = KINDS[kind]
