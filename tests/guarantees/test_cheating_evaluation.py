@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.core.differencing import EarlierPredictions
 from multicentre.core.messages import Nothing
 from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.survival.agreement.messages import Agreed
@@ -94,6 +95,47 @@ def test_a_column_in_which_one_patient_differs_rests_on_that_patient():
     assert part.sum_errors(request).patients == 1
     part.masked = True
     assert part.sum_errors(request).patients == 200
+
+
+def apart(data):
+    """Return a made-up Cox model under which nobody has an event but the patient of the largest x0, who has."""
+    first, second = np.sort(data.X[:, 0])[:-3:-1]
+    centre = np.array([(first + second) / 2, 0.0, 0.0])
+    return CoxModel(np.array([1000.0, 3000.0]), np.array([120 / (first - second), 0, 0]), centre, np.array([0.1, 0.2]))
+
+
+EVALUATED = {
+    "sum_errors": messages.CensoringCurve(np.array([1.0, 0.5])),
+    "count_own_pairs": Nothing(),
+    "count_ranks": messages.CensoringByMean(np.array([1.0, 0.5]), np.array([1200.0])),
+    "sum_benefits": messages.ByThreshold(np.array([1.0, 0.5]), np.array([0.5])),
+    "count_follow_up": Nothing(),
+}
+
+
+@pytest.mark.parametrize("step", EVALUATED)
+def test_a_model_that_tells_one_patient_apart_counts_one_patient(step):
+    """Errors and won pairs under such a model say whether, and when, that patient had the event."""
+    data = patients()
+    part = site_of(data, apart(data), np.array([400.0, 1300.0]), [0, 1], [1])
+    assert getattr(part, step)(EVALUATED[step]).patients == 1
+    part.masked = True
+    assert getattr(part, step)(EVALUATED[step]).patients == len(data)
+    part = site_of(data, flat(), np.array([400.0, 1300.0]), [0, 1], [1])
+    assert part.sum_errors(EVALUATED["sum_errors"]).patients > LEAST
+
+
+def test_two_models_that_differ_for_one_patient_are_not_both_evaluated():
+    data, seen = patients(), EarlierPredictions()
+    usual = CoxModel(np.array([1000.0, 3000.0]), np.array([0.0, 0.5, 0.5]), np.zeros(3), np.array([0.1, 0.2]))
+    first = int(np.argmax(data.X[:, 0]))
+    for move in (0.0, 0.0, 0.5):
+        part = site_of(data, usual, np.array([400.0, 1300.0]), [0, 1], [1])
+        part.earlier_predictions = seen
+        # As another model would treat this patient.
+        part.predictions.rows[first, 1] += move
+        assert (part.sum_errors(EVALUATED["sum_errors"]).patients < LEAST) == (move > 0)
+    assert part.score_own(Nothing()).patients == 0
 
 
 def test_more_than_256_times_are_refused_without_the_permission_for_recorded_times():

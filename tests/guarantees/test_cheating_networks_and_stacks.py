@@ -8,6 +8,7 @@ import pytest
 import multicentre as mc
 from multicentre.core.messages import Nothing
 from multicentre.data.missing.values import MissingValues
+from multicentre.data.records import fewest_told_apart
 from multicentre.errors import ConfigurationError, IntegrityError, MessageError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.deep_surv import FedDeepSurv
@@ -18,6 +19,8 @@ from multicentre.survival.fitted_models.base import join, pack
 from multicentre.survival.stack import FedStack
 from multicentre.survival.stack import site as stacked
 from multicentre.survival.stack.site import StackSite
+from multicentre.survival.surv_boost import messages as boosting
+from multicentre.survival.surv_boost.site import BoostSite
 from support.saved_models import store
 
 LEAST = 10
@@ -145,6 +148,48 @@ def test_weights_of_single_times_rest_on_the_patients_of_a_time(n_each):
     assert part.count_ends(Nothing()).patients == part.sum_errors(request).patients == n_each
     part.masked = True
     assert part.sum_errors(request).patients == len(data)
+
+
+def apart(data):
+    """Return a made-up Cox model under which nobody has an event but the patient of the largest x0, who has."""
+    first, second = np.sort(data.X[:, 0])[:-3:-1]
+    slope = np.array([120 / (first - second), 0.0, 0.0])
+    return CoxModel(TIMES, slope, np.array([(first + second) / 2, 0.0, 0.0]), 0.001 * TIMES)
+
+
+def usual(slope=0.5):
+    return CoxModel(TIMES, np.array([0.0, slope, 0.5]), np.zeros(3), 0.001 * TIMES)
+
+
+def test_models_of_a_stack_that_tell_one_patient_apart_count_one_patient():
+    """Their products with the outcomes are one patient's curve; so is the difference of two models."""
+    data = grouped(10)
+    for models, alone in (([usual(), usual(0.7)], False), ([usual(), apart(data)], True)):
+        packed, lengths = join(models)
+        part = agreed_by(StackSite("lyon", data))
+        request = stacked.Candidates(packed, lengths, np.linspace(1.0, 0.2, 20), float(len(data)))
+        assert (part.sum_errors(request).patients == 1) == alone
+        part.masked = True
+        assert part.sum_errors(request).patients == len(data)
+
+
+def test_predictions_that_differ_for_one_patient_are_told_apart_by_their_difference():
+    one = np.random.default_rng(0).normal(size=100)
+    other = one + np.where(np.arange(100) == 3, 0.5, 0.0)
+    assert fewest_told_apart(np.column_stack([one, other])) > LEAST
+    assert fewest_told_apart(np.column_stack([one, other]), in_pairs=True) == 1
+
+
+def test_losses_of_made_up_models_count_one_patient():
+    data = grouped(10)
+    for models, alone in (([usual(), usual(0.7)], False), ([usual(), apart(data)], True)):
+        packed, lengths = join(models)
+        part = agreed_by(BoostSite("lyon", data))
+        part.begin(boosting.Begin(0, 0, 0, "brier", np.linspace(1.0, 0.2, 20)))
+        request = boosting.Hypotheses(0.0, float("inf"), packed, lengths, np.eye(2))
+        assert (part.judge(request).patients == 1) == alone
+        part.masked = True
+        assert part.judge(request).patients == len(data)
 
 
 def test_a_stack_is_asked_on_a_coarse_grid_for_patients_that_are_there():

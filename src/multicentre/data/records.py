@@ -127,6 +127,30 @@ def effective_departures(terms: NDArray[np.float64]) -> float:
     return effective_number(terms - values[counts.argmax()]) if len(values) else float("inf")
 
 
+def fewest_told_apart(columns: NDArray[np.float64], *, in_pairs: bool = False) -> int:
+    """Return the fewest patients, in effect, whose value of a column differs from its median; all if none differs.
+
+    Parameters
+    ----------
+    columns : array of shape (n, k)
+        Predictions of models, which a coordinator may have made up.
+    in_pairs : bool, default False
+        Compare the differences of two columns too, because two answers have a difference.
+
+    Examples
+    --------
+    >>> fewest_told_apart(np.array([[7.0, 1.0], [7.0, 2.0], [9.0, 3.0]])), fewest_told_apart(np.ones((2, 1)))
+    (1, 2)
+    """
+    fewest = len(columns)
+    others = (columns[:, :place] - columns[:, [place]] for place in range(1, columns.shape[1])) if in_pairs else ()
+    for values in (columns, *others):
+        distances = np.abs(values - np.median(values, axis=0)).T
+        # Rounding of ten equal distances must not make nine.
+        fewest = min([fewest, *(int(effective_number(each) + 1e-6) for each in distances if each.any())])
+    return fewest
+
+
 def is_dominated(values: NDArray[np.float64]) -> bool:
     """Return whether one patient makes more than 70 % of the sum of the values, or of their squares about the mean.
 

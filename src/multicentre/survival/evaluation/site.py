@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import Acknowledgement, step
 from multicentre.core.wire import encode
-from multicentre.data.records import effective_number
+from multicentre.data.records import fewest_told_apart
 from multicentre.errors import ConfigurationError, DisclosureRefused
 from multicentre.statistics.line import MOST_LINES
 from multicentre.survival.agreement.messages import Agreed
@@ -51,6 +51,8 @@ from multicentre.survival.times import at_times, restricted_mean, to_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+# Times of the site at which models are compared.
+MOST_SITE_TIMES = 256
 # Survival at which the cumulative hazard, about 690, is still a number.
 SMALLEST_SURVIVAL = 1e-300
 # Patients per block, which limits memory.
@@ -122,12 +124,6 @@ class Predictions:
             low[part] = np.where(happened[part], ends, 0.0)
             high[part] = np.where(happened[part], starts, within)
         return low, high
-
-
-def _effective_distances(values: Floats) -> int:
-    """Return Kish's effective number of distances from the median; 0 if there are none."""
-    distances = np.abs(values - np.median(values))
-    return int(effective_number(distances) + 1e-6) if distances.any() else 0
 
 
 Integers = NDArray[np.int64]
@@ -306,7 +302,7 @@ class EvaluationSite(SurvivalPart):
         deviances, gradients, informations = (np.array(total).reshape(shape) for total in sums)
         behind = self._behind_times(*(np.bincount(events) for *_, events in self.line_terms))
         answers = deviances[..., 0], gradients, informations
-        return messages.LineDerivatives(*answers, patients=min(behind, self._n_differing()))
+        return messages.LineDerivatives(*answers, patients=min(behind, self._n_differing))
 
     @step(releases=messages.OwnScores, when="on request", refusable=True)
     def score_own(self, request: Nothing) -> messages.OwnScores:
@@ -315,8 +311,8 @@ class EvaluationSite(SurvivalPart):
         The answer describes a single site, so that an analyst can compare the sites. It consists of three numbers,
         and four per time of calibration.
         """
-        fewest, least = int(self._both_outcomes().min()), max(self.least_behind, 2)
-        if min(fewest, self._n_differing()) < least:
+        fewest, least = self._fewest_of_both(), max(self.least_behind, 2)
+        if fewest < least:
             return messages.OwnScores(patients=0)
         share, error = concordance_with_error(self.data.time, self._of_cause, -self.predictions.restricted_means)
         bins = to_bins(self.data.time, self._own_grid)
@@ -338,7 +334,7 @@ class EvaluationSite(SurvivalPart):
         grid = self._own_grid
         times, at = (np.unique(grid[places]) for places in (self.memory.places, self.memory.at))
         times, at = times[np.isfinite(times)], at[np.isfinite(at)]
-        fewest = min(int(self._both_outcomes().min()), self._n_differing(), self._n_apart(means))
+        fewest = self._fewest_of_both()
         if self.n_peers > 1 or fewest < least or not len(times):
             raise DisclosureRefused(
                 f"a site alone must have at least {least} patients with an event and {least} without, and predictions "
@@ -349,21 +345,43 @@ class EvaluationSite(SurvivalPart):
         followed = Followed(self.data.time, self._of_cause, means, self.predictions.survival, least)
         return score_alone(followed, times, at, float(self.memory.grid[-1]), self._hazard_terms)
 
-    def _n_apart(self, means: Floats) -> int:
-        """Return the fewest patients whose predictions tell this model from an earlier one; all for none."""
-        if self.least_behind < 2 or self.earlier_predictions is None:
-            return len(means)
-        records = f"{self.method} {self.data.digest()}"
-        apart = int(self.earlier_predictions.fewest_apart(records, means[:, None], _effective_distances))
-        return apart or len(means)
+    def behind(self, counts: NDArray[np.generic] | None = None) -> int:
+        """Return the number of patients behind a sum; unmasked, also of those whom the model tells from the rest."""
+        fewest = super().behind(counts)
+        has_model = isinstance(self.state, messages.Memory) and len(self.state.packed) > 0
+        return min(fewest, self._fewest_told_apart) if has_model and not self.masked else fewest
 
+    def _fewest_of_both(self) -> int:
+        """Return the patients behind an answer about this site alone: the fewest with either outcome or told apart."""
+        return min(int(self._both_outcomes().min()), self._fewest_told_apart)
+
+    @property
     def _n_differing(self) -> int:
-        """Return Kish's effective number of patients whose predictions differ from the median; all if none differs.
+        """Number of patients, in effect, whose predicted restricted mean differs from the median; all if none does."""
+        return fewest_told_apart(self.predictions.restricted_means[:, None])
 
-        Scores of a model that predicts the same for all patients except a few depend only on those few.
+    @cached_property
+    def _fewest_told_apart(self) -> int:
+        """Fewest patients, in effect, whom the model tells from the rest at a time of scores, or from an earlier model.
+
+        A sum under a model that predicts the same for all patients except a few depends only on those few.
         """
-        means = self.predictions.restricted_means
-        return _effective_distances(means) or len(means)
+        memory, site_times = self.memory, np.unique(self.data.time)
+        # Nobody outside knows the times of the site, and so how to make two models alike in their means at these.
+        means, scored = (
+            np.concatenate([curves for _, curves in self.predictions.blocks(times)])
+            for times in (
+                site_times[:: len(site_times) // MOST_SITE_TIMES + 1],
+                memory.grid[np.union1d(memory.places, memory.at)],
+            )
+        )
+        means = np.column_stack([self.predictions.restricted_means, means.mean(axis=1)])
+        fewest = fewest_told_apart(np.column_stack([means, scored]))
+        if self.least_behind < 2 or self.earlier_predictions is None:
+            return fewest
+        records = f"{self.method} {self.data.digest()}"
+        apart = self.earlier_predictions.fewest_apart(records, means, lambda values: fewest_told_apart(values[:, None]))
+        return min(fewest, int(apart) or fewest)
 
     def _own_ibs(self) -> float | None:
         """Return the integrated Brier score of the site's patients; None without common follow-up."""

@@ -8,7 +8,7 @@ Steps also inherited: ``describe``, ``sum_sizes``, ``sum_squares``, ``count_time
 The site applies the received models to its patients, and sums the products that give the integrated Brier score of any
 mixture of them: one number per pair of models, independent of the number of patients. It answers for one set of models
 per fit. Unmasked, the number of patients behind both steps is that of the smallest bin, because a coordinator could
-forge weights for single times.
+forge weights for single times; under ``sum_errors`` it is also that of the patients whom a model tells from the rest.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Lengths, Message, Nothing, array, number, text
 from multicentre.core.steps import Release, step
 from multicentre.core.wire import encode
+from multicentre.data.records import fewest_told_apart
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.survival.agreement.messages import PATIENTS, Agreed
 from multicentre.survival.agreement.site import SurvivalPart
@@ -117,7 +118,12 @@ class StackSite(SurvivalPart):
             curves = np.array([model.survival(self.patients.rows[chosen]) for model in models])
             sums = sum_products(curves, outcomes, weights)
             products, targets, constant = products + sums[0], targets + sums[1], constant + sums[2]
-        return Errors(products, targets, constant, patients=self.behind(np.concatenate(self._ends)))
+        behind = self.behind(np.concatenate(self._ends))
+        if not self.masked:  # the models may be made up, and two of them may differ for one patient
+            means = np.column_stack([model.restricted_mean(self.patients.rows) for model in models])
+            curves = np.column_stack([model.survival(self.patients.rows) for model in models])
+            behind = min(behind, fewest_told_apart(means, in_pairs=True), fewest_told_apart(curves))
+        return Errors(products, targets, constant, patients=behind)
 
     @property
     def _ends(self) -> tuple[Floats, Floats]:
@@ -148,7 +154,6 @@ def _check(request: Candidates, n_times: int, n_patients: int) -> None:
     falls = len(staying) == n_times and (np.diff(staying) <= 0).all() and staying.min() >= 0 and staying.max() <= 1
     if not falls or not request.n_patients >= n_patients - 0.5:
         raise MessageError(
-            f"staying must hold {n_times} decreasing probabilities, and n_patients be at least {n_patients}; got "
-            "others",
+            f"staying must hold {n_times} decreasing probabilities, and n_patients be that of all sites; got others",
             where="models",
         )

@@ -12,6 +12,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.records import effective_number, fewest_told_apart
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.fitted_models import CoxModel, SurvivalModel, Trees
@@ -128,6 +129,14 @@ class Opinions:
     def means(self) -> Floats:
         """Mean time survived up to the horizon, by patient and learner, shape (n, m); constant within a leaf."""
         return np.column_stack([self._own_means(model, leaf) for model, leaf in self._learners])
+
+    @cached_property
+    def fewest_told_apart(self) -> int:
+        """Fewest patients, in effect, whom a learner, or the difference of two, tells from the rest."""
+        curves = (self._own_curves(place) for place in range(len(self)))
+        distances = [np.abs(each[row] - np.median(each[row], axis=0)).sum(axis=1) for each, row in curves]
+        effective = [int(effective_number(each) + 1e-6) for each in distances if each.any()]
+        return min([fewest_told_apart(self.means, in_pairs=True), *effective])
 
     def curves(self, mixed: Floats) -> tuple[Floats, Integers]:
         """Return the curves of a mixture of learners, shape (L, K), and the index of each patient's curve, shape (n,).

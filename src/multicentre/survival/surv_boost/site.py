@@ -283,6 +283,15 @@ class BoostSite(SurvivalPart):
             self._opinions[self._number] = Opinions(self._read(current), self.patients)
         return self._opinions[self._number]
 
+    def behind(self, counts: NDArray[np.generic] | None = None) -> int:
+        """Return the number of patients behind a sum; unmasked, also of those whom received models tell from the rest.
+
+        Losses of models that are made up, and differences of two losses, may depend on one patient.
+        """
+        fewest = super().behind(counts)
+        has_models = isinstance(self.state, messages.Memory) and len(self.current.lengths) > 0
+        return min(fewest, self.opinions.fewest_told_apart) if has_models and not self.masked else fewest
+
     @property
     def _held(self) -> Flags:
         return self.current.holds_out(self.memory.folds)

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.core.differencing import EarlierPredictions
 from multicentre.errors import DisclosureRefused
 from multicentre.survival import SurvivalEvaluation
 from multicentre.survival.agreement.sketch import public_times
-from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.fitted_models import CoxModel
 from multicentre.survival.scores.brier import Censoring, brier_scores
 from multicentre.survival.scores.calibration import calibrate_groups, net_benefit
@@ -93,14 +91,3 @@ def test_few_events_are_refused_with_what_would_help(data):
     with pytest.raises(DisclosureRefused, match="at least 10 patients") as caught:
         evaluate(few)
     assert "Evaluate more patients" in str(caught.value)
-
-
-def test_a_model_that_differs_for_one_patient_from_an_earlier_one_is_noticed(data):
-    part = EvaluationSite("oslo", data)
-    part.least_behind, part.earlier_predictions = LEAST, EarlierPredictions()
-    means = MODEL.restricted_mean(data.X)
-    assert part._n_apart(means) == len(data)
-    assert part._n_apart(means) == len(data)  # the same model again
-    means = means.copy()
-    means[0] -= 5.0
-    assert part._n_apart(means) == 1
