@@ -41,6 +41,7 @@ from multicentre.core.calls import suggest_masks
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import Acknowledgement, step
 from multicentre.data.missing.filling import FillingPart
+from multicentre.data.records import fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.statistics.quantiles.maths import coarsen
@@ -156,8 +157,7 @@ class BoostingSite(FillingPart, CountingPart):
         terms = in_units(y * weights, request.exponent)
         units = in_units(weights, int(request.weight_exponent or 0)) if is_weighted else np.ones(len(y))
         total = np.clip([terms.sum(), units.sum()], -messages.LARGEST_SUM, messages.LARGEST_SUM).astype(np.int64)
-        fewest = min(int(np.count_nonzero(each)) or len(y) for each in (terms, units))
-        behind = len(y) if self.masked else fewest
+        behind = len(y) if self.masked else fewest_different(np.column_stack([terms, units]))
         return messages.Outcomes(total, patients=behind)
 
     @step(releases=Acknowledgement, when="once")

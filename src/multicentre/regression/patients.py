@@ -170,8 +170,7 @@ class RegressionPatients(RareColumnsPart):
         values = self.data.X[:, self.data.columns.index(name)]
         if np.isnan(values).any():
             raise DataError(
-                f"a column of offsets, weights or clusters must be complete; {int(np.isnan(values).sum())} of "
-                f"{len(values)} entries are missing",
+                "a column of offsets, weights or clusters must be complete; an entry is missing",
                 where=name,
                 hint='Fit with missing="complete", or complete the column.',
             )
@@ -185,7 +184,7 @@ class RegressionPatients(RareColumnsPart):
         weights = self._column(name)
         if (weights < 0).any() or not weights.any():
             raise DataError(
-                f"weights must be at least 0 and not all 0; {int((weights < 0).sum())} of {len(weights)} are below 0",
+                "weights must be at least 0 and not all 0; got others",
                 where=name,
                 hint="Correct the column.",
             )
@@ -218,7 +217,7 @@ class RegressionPatients(RareColumnsPart):
             whole = f"whole numbers from 0 to {LARGEST_COUNT:,}"
             expected = {"poisson": "at least 0", "gamma": "positive"}.get(family, whole)
             raise DataError(
-                f"outcomes of family {family} must be {expected}; {int(wrong.sum())} of {len(outcome)} are not",
+                f"outcomes of family {family} must be {expected}; some are not",
                 where="y",
                 hint="Choose another family, or correct the outcomes.",
             )

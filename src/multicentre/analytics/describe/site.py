@@ -42,7 +42,7 @@ from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.core.transcript import digest_of
 from multicentre.data.categories import families, join_level, read_level, split_level
-from multicentre.data.records import effective_departures, is_dominated
+from multicentre.data.records import effective_departures, fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.statistics.quantiles.site import CountingPart
@@ -124,7 +124,7 @@ class DescribeSite(CountingPart):
         deviation = np.sqrt(squares / np.maximum(present - 1, 1))
         n_patients = np.array([len(self.data)])
         cells = np.concatenate([n_patients, present, len(self.data) - present, levels])
-        return SiteSummary(n_patients, present, levels, mean, deviation, patients=self._behind(cells))
+        return SiteSummary(n_patients, present, levels, mean, deviation, patients=self._behind(cells, by_group=False))
 
     @step(releases=OffStep, when="once", summed=True)
     def find_steps(self, request: Groups) -> OffStep:
@@ -280,10 +280,11 @@ class DescribeSite(CountingPart):
         return np.column_stack([np.zeros((len(data), 0)), *columns]).astype(np.float64)
 
     @cached_property
-    def _is_dominated(self) -> bool:
-        """True if one patient makes most of the sum of a numeric variable, of all patients or of a group."""
-        columns = self.quantile_values().T
-        return any(is_dominated(column[~np.isnan(column)]) for column in columns)
+    def _fewest_different(self) -> list[int]:
+        """Fewest who lack a variable, differ from most in it or dominate it: among all patients, then in each group."""
+        columns = np.column_stack([self._numbers, self._levels])
+        groups = [self._members[:, group] == 1.0 for group in range(self._members.shape[1])]
+        return [fewest_different(columns), *(fewest_different(columns[here]) for here in groups if here.any())]
 
     @cached_property
     def _levels(self) -> Floats:
@@ -314,26 +315,25 @@ class DescribeSite(CountingPart):
         if data.classes and self._is_outcome(variable):
             return np.asarray(data.y == data.classes.index(level), dtype=np.float64)
         values = self._column(variable)
-        other = ~np.isin(values[~np.isnan(values)], (0.0, 1.0))
-        if other.any():
+        if not np.isin(values[~np.isnan(values)], (0.0, 1.0)).all():
             raise DataError(
-                f"a categorical column of numbers must hold 0 and 1; {int(other.sum())} of {len(other)} entries differ",
+                "a categorical column of numbers must hold 0 and 1; some entries differ",
                 where=variable,
                 hint="Declare the levels of the category when the data are made.",
             )
         return np.asarray(np.where(np.isnan(values), np.nan, values == float(level)), dtype=np.float64)
 
-    def _behind(self, *counts: NDArray[Any]) -> int:
+    def _behind(self, *counts: NDArray[Any], by_group: bool = True) -> int:
         """Return the number of patients of the smallest non-empty cell; under a mask, of the site.
 
-        Unmasked it is 1 if one patient dominates a sum of any step, so that the refusal precedes all steps.
+        Unmasked it is at most the number of those who differ in a variable, whatever the step, so that the refusal
+        precedes all steps: a mean of zeros and ones is a count, and one level follows from the others.
         """
         if self.masked:
             return len(self.data)
-        if self._is_dominated:
-            return 1
+        fewest = min(self._fewest_different if by_group else self._fewest_different[:1])
         cells = np.concatenate([np.asarray(each, dtype=np.float64).ravel() for each in counts])
-        return int(cells[cells > 0].min(initial=len(self.data)))
+        return int(cells[cells > 0].min(initial=fewest))
 
 
 def _pooled_counts(ranks: Floats, n_variables: int) -> list[Floats]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.records import is_dominated
+from multicentre.data.records import fewest_different
 
 Floats = NDArray[np.float64]
 # Codes that systems store for missing values.
@@ -26,7 +26,7 @@ FAR_CODES = tuple(code for code in SPIKES if abs(code) >= 99.0)
 
 @dataclass(frozen=True)
 class ColumnQuality:
-    """Figures of one variable; NaN and 0 where too few patients have a number, or one dominates the mean."""
+    """Figures of one variable; NaN and 0 where too few patients have a number, or few differ from most."""
 
     present: int
     moments: tuple[float, float]
@@ -66,7 +66,8 @@ def quality_of_column(values: Floats, least: int) -> ColumnQuality:
     first, second, third = round_to(quarters, coarse).tolist()
     low, high = round_to(ordered[[least - 1, -least]], coarse).tolist()
     spikes = tuple(_patients_apart(ordered, code, spread) // least * least for code in SPIKES)
-    moments = (_NAN, _NAN) if least > 1 and is_dominated(values) else (mean, rounded_deviation)
+    # A mean of zeros and ones is a count, and a mean that one patient dominates is that patient's number.
+    moments = (mean, rounded_deviation) if least <= fewest_different(values[:, None]) else (_NAN, _NAN)
     return ColumnQuality(len(values) // least * least, moments, (first, second, third), (low, high), spikes)
 
 

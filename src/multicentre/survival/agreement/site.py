@@ -151,12 +151,14 @@ class SurvivalPart(TabularPart):
         return self._count_after(request)
 
     def _count_after(self, agreed: messages.Agreed) -> messages.AfterHorizon:
-        causes = self.data.event[self.data.time > agreed.ends]
+        is_after = self.data.time > agreed.ends
+        causes = self.data.event[is_after]
         events, others = (
             np.count_nonzero(causes == agreed.cause),
             np.count_nonzero((causes != agreed.cause) & (causes > 0)),
         )
-        cells = np.array([events, others, len(causes) - events - others])
+        # Those before are the difference from all patients, whose number leaves too.
+        cells = np.array([events, others, len(causes) - events - others, len(is_after) - len(causes)])
         behind = int(cells[cells > 0].min(initial=len(self.data))) if not self.masked else len(self.data)
         return messages.AfterHorizon(float(len(causes)), float(events), float(others), patients=behind)
 
