@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -457,7 +458,17 @@ def _restored(kind: type[M], description: Mapping[str, Any], arrays: Arrays) -> 
     _check_promise(model)
     model._restore(arrays, description["facts"])
     check_types(model)
+    _state_results(model)
     return model
+
+
+def _state_results(model: FederatedEstimator) -> None:
+    """Make what a model states, so that facts which contradict each other fail when it is read, and not later."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for state in (model.summary, model.result_tables, model.answer, model.main_figure, model.__str__):
+            with contextlib.suppress(MulticentreError):  # some models have no such result
+                state()
 
 
 def _check_promise(model: FederatedEstimator) -> None:
