@@ -44,14 +44,23 @@ call_command <- function(arguments, quiet = TRUE) {
       list(message = error_text(done), status = done$status, call = NULL)
     ))
   }
-  jsonlite::fromJSON(done$stdout, simplifyVector = TRUE, simplifyDataFrame = FALSE)
+  read_json(done$stdout)
 }
+
+#' JSON of a file or a text. Characters that move the cursor of a terminal, or turn the direction of its text, become
+#' blanks: parts come from other parties.
+read_json <- function(json) {
+  content <- jsonlite::fromJSON(json, simplifyVector = TRUE, simplifyDataFrame = FALSE)
+  rapply(content, harmless, classes = "character", how = "replace")
+}
+
+harmless <- function(text) gsub("(?![\\n\\t])[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}]", " ", text, perl = TRUE)
 
 error_text <- function(done) {
   stated <- tryCatch(jsonlite::fromJSON(done$stdout)$error, error = function(unreadable) NULL)
   text <- if (is.character(stated)) stated else if (is.list(stated)) stated$message else NULL
   if (is.null(text)) text <- trimws(done$stderr)
-  paste0(text, " (multicentre ended with status ", done$status, ")")
+  paste0(harmless(text), " (multicentre ended with status ", done$status, ")")
 }
 
 #' Check the installation of multicentre.

@@ -21,7 +21,7 @@ open_run <- function(folder) {
   if (!file.exists(file)) {
     stop("`folder` must be the folder of a run, with run.json; got ", folder, ".", call. = FALSE)
   }
-  record <- jsonlite::fromJSON(file, simplifyVector = TRUE, simplifyDataFrame = FALSE)
+  record <- read_json(file)
   analyses <- record$analyses
   if (length(analyses) == 0) {
     analyses <- list(c(list(name = record$study, folder = "."), record[c("method", "status", "message", "answer", "model")]))

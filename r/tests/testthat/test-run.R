@@ -40,6 +40,14 @@ test_that("tidy and glance follow broom", {
   expect_error(generics::tidy(run, "table-1"), "coefficients")
 })
 
+test_that("texts of other parties move no cursor and turn no text", {
+  made <- tempfile()
+  dir.create(made)
+  record <- '{"study": "s\\u001b[2J", "sites": [{}], "status": "finished", "method": "m", "answer": "a \\u202e\\u001b[1A", "model": null}'
+  writeLines(record, file.path(made, "run.json"))
+  expect_false(any(grepl("[\u001b\u202e]", capture.output(print(open_run(made))))))
+})
+
 test_that("the summary holds the answer of every analysis", {
   run <- example_run()
   expect_equal(nrow(summary(run)), 5)
