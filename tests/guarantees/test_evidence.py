@@ -15,7 +15,7 @@ from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.site_check import examine
 from multicentre.deployment.site_folder import read_site
 from multicentre.deployment.site_opening import open_study_files
-from multicentre.errors import ConfigurationError, IntegrityError, LedgerWarning, MessageError
+from multicentre.errors import ConfigurationError, IntegrityError, LedgerWarning, MessageError, RefusedByPolicy
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.accountant import Spent
 from multicentre.privacy.budget import Account
@@ -241,6 +241,19 @@ def test_a_policy_that_is_weaker_than_at_the_approval_needs_another(hospitals):
     assert "min_sites_in_sum was 3 and is 2" in str(examine(read_site(folder), check_coordinator=False).findings)
     assert call("site", "approve", hospitals.study_path, "--folder", folder, "--yes").exit_code == 0
     hospitals.federation()
+
+
+@pytest.mark.parametrize("line", ['account = "spent.jsonl"', 'cohorts = "answered"', "min_difference = 5"])
+def test_a_policy_that_lost_a_line_needs_another_approval(tmp_path, line):
+    """A budget or a memory in the usual place would begin again; records without ids would not be compared."""
+    site = make_site("lyon", tmp_path / "lyon").folder
+    set_terms(site, "min_difference = 5", "# 5")
+    set_terms(site, "[policy]\n", f"[policy]\nepsilon = 2.0\n{line}\n")
+    approved = ApprovedStudy("", "", "", "", policy=terms_of(read_site(site).policy_for("s"))["policy"])
+    open_study_files(read_site(site), "s", approved, repair=True)
+    set_terms(site, f"{line}\n", "")
+    with pytest.raises(RefusedByPolicy, match=line.partition(" ")[0]):
+        open_study_files(read_site(site), "s", approved, repair=True)
 
 
 @pytest.mark.parametrize("content", ["", "policy = {}", "[policy]\n"])

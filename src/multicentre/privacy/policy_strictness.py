@@ -10,15 +10,16 @@ from typing import Any
 from multicentre.errors import RefusedByPolicy
 from multicentre.privacy.policy import MIN_DIFFERENCE, RELATIONS
 
-_PLACES = ("account", "cohorts")  # files, which permit nothing
+_PLACES = ("account", "cohorts")
 
 
 def _names_more(before: Any, now: Any) -> bool:
     return before is not None and (now is None or not set(now) <= set(before))
 
 
-def _difference(value: int | None) -> int:
-    return MIN_DIFFERENCE if value is None else value
+def _differs_less(before: int | None, now: int | None) -> bool:
+    """Return whether a smaller difference is permitted; without a number, records without ids are not compared."""
+    return bool(before) if now is None else now < (MIN_DIFFERENCE if before is None else before)
 
 
 def _limit(value: float | None) -> float:
@@ -30,7 +31,9 @@ def _limit(value: float | None) -> float:
 # more, so that a term that is added later is not forgotten here.
 _PERMITS_MORE: Mapping[str, Callable[[Any, Any], bool]] = {
     **dict.fromkeys(("min_patients", "min_patients_in_total"), lambda before, now: now < before),
-    "min_difference": lambda before, now: _difference(now) < _difference(before),
+    "min_difference": _differs_less,
+    # A memory or an account at another place begins again; a file of settings that was cut off names none.
+    **dict.fromkeys(("account", "cohorts"), lambda before, _: before is not None),
     "min_patients_in_share": lambda before, now: now is not None and (before is None or now < before),
     **dict.fromkeys(("min_sites_in_sum", "colluding_sites"), lambda before, now: now < before),
     **dict.fromkeys(("max_parameters_per_patient", "epsilon"), lambda before, now: _limit(now) > _limit(before)),
@@ -50,11 +53,16 @@ def find_weaker_terms(before: Mapping[str, Any], now: Mapping[str, Any]) -> list
     >>> find_weaker_terms({"min_patients": 500, "methods": ["a"]}, {"min_patients": 10, "methods": ["a"]})
     ['min_patients was 500 and is 10']
     """
-    changed = [name for name in now if name not in _PLACES and before.get(name) != now[name]]
+    changed = [name for name in now if before.get(name) != now[name]]
     weaker = [
         name for name in changed if name not in before or _PERMITS_MORE.get(name, _differs)(before[name], now[name])
     ]
-    return [f"{name} was {json.dumps(before.get(name))} and is {json.dumps(now[name])}" for name in weaker]
+    return [
+        f"{name} is at another place"
+        if name in _PLACES
+        else f"{name} was {json.dumps(before.get(name))} and is {json.dumps(now[name])}"
+        for name in weaker
+    ]
 
 
 def check_as_strict(approved: Mapping[str, Any] | None, now: Mapping[str, Any], study: str) -> None:
