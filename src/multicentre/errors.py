@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 _MOST_COMPARED = 3  # each is compared with all valid names, which takes a second for ten thousand
@@ -53,19 +54,54 @@ class MulticentreError(Exception):
         is_named = not self.where or self.what.startswith(f"{self.where} ")  # "alpha must be ..." needs no "alpha: "
         return self.what if is_named else f"{self.where}: {self.what}"
 
+    @property
+    def with_notes(self) -> str:
+        """Message and its notes: other faults, refusals of other sites."""
+        return " ".join([str(self), *getattr(self, "__notes__", [])])
+
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.what, self.where, self.hint))
 
     def at(self, place: str) -> MulticentreError:
         """Return the same error with `place` in front of its location, unless the location starts with it."""
         starts_with_place = self.where == place or self.where.startswith(f"{place}, ")
-        where = self.where if starts_with_place else ", ".join(filter(None, [place, self.where]))
-        return type(self)(self.what, where=where, hint=self.hint)
+        return self._moved(self.where if starts_with_place else ", ".join(filter(None, [place, self.where])))
 
     def without(self, place: str) -> MulticentreError:
         """Return the same error with `place` removed from the front of its location."""
-        where = "" if self.where == place else self.where.removeprefix(f"{place}, ")
-        return type(self)(self.what, where=where, hint=self.hint)
+        return self._moved("" if self.where == place else self.where.removeprefix(f"{place}, "))
+
+    def _moved(self, where: str) -> MulticentreError:
+        """Return the same error with another location, and with its notes."""
+        error = type(self)(self.what, where=where, hint=self.hint)
+        for note in getattr(self, "__notes__", []):
+            error.add_note(note)
+        return error
+
+
+def together(faults: Sequence[MulticentreError]) -> MulticentreError:
+    """Combine the faults of a file: the first one, with the others as notes, which the command line prints.
+
+    Examples
+    --------
+    >>> both = together([ConfigurationError("the key is unknown", where="run"), ConfigurationError("no sites")])
+    >>> str(both), both.__notes__
+    ('run: the key is unknown. [MC301]', ['no sites. [MC301]'])
+    """
+    first, *others = faults
+    for other in others:
+        for text in (str(other), *getattr(other, "__notes__", [])):
+            first.add_note(text)
+    return first
+
+
+@contextmanager
+def collected(faults: list[MulticentreError], place: str = "") -> Iterator[None]:
+    """Append an error to a list instead of raising it, with a place in front of its location."""
+    try:
+        yield
+    except MulticentreError as error:
+        faults.append(error.at(place) if place else error)
 
 
 def joined(refusals: Mapping[str, MulticentreError], n_sites: int) -> MulticentreError:

@@ -32,14 +32,14 @@ def validate_host(host: str) -> str:
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError("the name of a host or its IPv4 address is needed, without a scheme or a port")
+        raise ValueError("the name of a host or its IPv4 address, without a scheme or a port")
     return host
 
 
 def _validate_listen(listen: str) -> str:
     address, _, port = listen.rpartition(":")
     if not (port.isdecimal() and 0 < int(port) < 2**16):
-        raise ValueError("an address and a port are needed, such as 0.0.0.0:443")
+        raise ValueError("an address and a port, such as 0.0.0.0:443")
     ipaddress.IPv4Address(address)
     return listen
 

@@ -191,7 +191,7 @@ class ConsortiumOptions:
             validate_host(self.host)
         except ValueError as error:
             raise ConfigurationError(
-                str(error), where=f"host {self.host!r}", hint="Say, --host fl.example.org"
+                f"the host must be {error}", where=f"host {self.host!r}", hint="Say, --host fl.example.org"
             ) from None
         files = [one is not None for one in (self.ca, self.certificate, self.key)]
         if any(files) and not all(files):

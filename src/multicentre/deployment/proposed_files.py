@@ -96,7 +96,7 @@ def _read(path: Path, site: Site) -> ProposedFile:
         sha256 = hashlib.sha256(read_regular(path, "proposed file")).hexdigest()
         proposal = recognise(str(path))
     except MulticentreError as error:
-        return ProposedFile(path, hashlib.sha256(str(path).encode()).hexdigest(), objection=f"{error}")
+        return ProposedFile(path, hashlib.sha256(str(path).encode()).hexdigest(), objection=error.with_notes)
     except OSError as error:
         return ProposedFile(path, hashlib.sha256(str(path).encode()).hexdigest(), objection=f"{error.strerror}")
     return ProposedFile(path, sha256, replace(proposal, folder=site.folder))

@@ -89,7 +89,7 @@ class Examination:
         try:
             result = run()
         except MulticentreError as error:
-            self.findings.append(Finding(subject, "fault", str(error), error.exit_code))
+            self.findings.append(Finding(subject, "fault", error.with_notes, error.exit_code))
             return False
         self.findings.append(Finding(subject, "ok", result) if isinstance(result, str) else result)
         return True
@@ -312,7 +312,7 @@ def _patients(site: Site, study: Study, permissions: StudyPermissions, card: Dis
             hint=ONE_RECORD,
         )
     n_patients = people.among().fewest(len(patients))
-    several = f"records of {n_patients} patients" if n_patients < len(patients) else people.counted
+    several = f"records of {n_patients:,} patients" if n_patients < len(patients) else people.counted
     return f"{len(patients)} {several} can be read"
 
 
@@ -353,7 +353,7 @@ def _entries(site: Site, study: str, approved: ApprovedStudy) -> str:
         n_entries = open_study_files(site, study, approved, repair=False).ledger.head.entries
     except TornLedger:
         return "a ledger whose last entry was cut off, which is set aside when a run is opened"
-    return f"{n_entries} entries in the ledger" if begun else "no ledger yet"
+    return f"{n_entries:,} entries in the ledger" if begun else "no ledger yet"
 
 
 def _pseudonym_key(study: Study) -> str:

@@ -42,12 +42,12 @@ def _validate_name(name: str) -> str:
 def _validate_address(address: str) -> str:
     """Return ``host:port``; refuse addresses without TLS."""
     if "://" in address and not address.startswith("https://"):
-        raise ValueError("an https address host:port is needed")
+        raise ValueError("an https address, host:port")
     bare = address.removeprefix("https://").rstrip("/")
     bare = bare if ":" in bare.rpartition("]")[2] else f"{bare}:{_DEFAULT_PORT}"
     match = _ADDRESS.fullmatch(bare)
     if match is None or not 0 < int(match["port"]) < 2**16:
-        raise ValueError("an address is needed, host:port")
+        raise ValueError("an address, host:port")
     return bare
 
 

@@ -191,9 +191,8 @@ class Policy:
         if not terms:  # an emptied file must not become the default policy
             raise ConfigurationError("the policy must state at least one term; got none", where="policy")
         field_names = [field.name for field in dataclasses.fields(cls)]
-        for key in terms:
-            if key not in field_names:
-                raise unknown_key(key, field_names, "policy")
+        if unknown := [key for key in terms if key not in field_names]:
+            raise unknown_key(unknown, field_names, "policy")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in terms.items()}
         return cls(**values)
 
@@ -362,10 +361,12 @@ def _number(value: object) -> float:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
-def unknown_key(key: str, valid_keys: list[str], where: str) -> ConfigurationError:
-    """Return the error for an unknown key; its hint names the closest valid key."""
-    hint = nearest_name([key], valid_keys).strip() or f"Valid keys: {', '.join(valid_keys)}."
-    return ConfigurationError(f"the key {key!r} is unknown", where=where, hint=hint)
+def unknown_key(key: str | Sequence[str], valid_keys: list[str], where: str) -> ConfigurationError:
+    """Return the error for an unknown key or several; its hint names the closest valid keys."""
+    keys = [key] if isinstance(key, str) else key
+    hint = nearest_name(keys, valid_keys).strip() or f"Valid keys: {', '.join(valid_keys)}."
+    subject = f"the key {keys[0]!r} is" if len(keys) == 1 else f"the keys {', '.join(map(repr, keys))} are"
+    return ConfigurationError(f"{subject} unknown", where=where, hint=hint)
 
 
 # Policy that the folder of a new site states.

@@ -95,7 +95,7 @@ class AnalystPages:
                 study = read_study(path)
                 rows.append([cell_link(name, "study", name=name), study.name, study.method, ", ".join(study.sites)])
             except MulticentreError as error:
-                rows.append([name, f"cannot be read: {error}", "-", "-"])
+                rows.append([name, f"cannot be read: {error.with_notes}", "-", "-"])
         empty = f"The folder contains no study file. {STUDY_PLACES}"
         table = Table("Study files", ["file", "study", "method", "sites"], rows, empty)
         return self.renderer.page(request, "studies", table=table)

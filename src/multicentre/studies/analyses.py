@@ -136,8 +136,7 @@ def refusal_of(error: MulticentreError) -> MulticentreError:
 def end_of(error: MulticentreError) -> dict[str, Any]:
     """Return the entries of ``run.json`` for an analysis without a result."""
     refused = isinstance(refusal_of(error), RefusedByPolicy | DisclosureRefused)
-    message = " ".join([str(error), *getattr(error, "__notes__", [])])
-    return {"status": "refused" if refused else "failed", "message": message}
+    return {"status": "refused" if refused else "failed", "message": error.with_notes}
 
 
 def finish_analysis(analysis: Analysis, federation: Consortium, setting: Finish) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from multicentre.core.storage import check_site_name
 from multicentre.data.categories import check_references
-from multicentre.errors import ConfigurationError, nearest_name
+from multicentre.errors import ConfigurationError, MulticentreError, collected, nearest_name, together
 from multicentre.formula.conditions import parse_condition
 from multicentre.privacy.policy import unknown_key
 from multicentre.studies.saved_models import check_models_are_fixed
@@ -37,10 +37,27 @@ def check_study(study: Study) -> None:
     Traceback (most recent call last):
     multicentre.errors.ConfigurationError: run.quorum: quorum must be at most the number of sites (1); ...
     """
+    faults: list[MulticentreError] = []
+    for check in (_check_site_names, _check_analyses, _check_one_kind):
+        with collected(faults):
+            check(study)
+    if not faults:  # the others read the analyses and the data of a study that has these in one way
+        for check in (_check_data, _check_exposure, _check_labels, _check_cohort, _check_terms, _check_aligned):
+            with collected(faults):
+                check(study)
+        for name, part in study.split().items():
+            with collected(faults, f"analysis {name}" if name else ""):
+                _check_validation(part)
+    if faults:
+        raise together(faults)
+
+
+def _check_site_names(study: Study) -> None:
     for site in study.sites:
         check_site_name(site)
-    _check_analyses(study)
-    _check_one_kind(study)
+
+
+def _check_data(study: Study) -> None:
     tables = {"data.survival": study.data.survival, "data.table": study.data.table}
     if study.data.events is not None:
         _check_events(study)
@@ -50,17 +67,6 @@ def check_study(study: Study) -> None:
                 _check_one_table(study, table, where)
     else:
         _check_views(study)
-    _check_exposure(study)
-    _check_labels(study)
-    _check_cohort(study)
-    _check_terms(study)
-    if study.is_vertical:
-        _check_aligned(study)
-    for name, part in study.split().items():
-        try:
-            _check_validation(part)
-        except ConfigurationError as error:
-            raise (error.at(f"analysis {name}") if name else error) from None
 
 
 def check_models(study: Study, *, reads_files: bool = False) -> None:
@@ -291,6 +297,8 @@ def check_condition(study: Study, text: str, where: str) -> None:
 
 def _check_aligned(study: Study) -> None:
     """Check a study of different views of the same patients."""
+    if not study.is_vertical:
+        return
     if study.validation is not None:
         raise ConfigurationError(
             "validation must be omitted for a method that clusters the patients of the fit",

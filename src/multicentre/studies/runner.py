@@ -500,7 +500,7 @@ def _message(error: BaseException) -> str:
     """Return the message of an error for the run's folder, with its notes on refusals of other sites."""
     if not isinstance(error, MulticentreError):
         return f"internal error: {type(error).__name__}"
-    return " ".join([str(error), *getattr(error, "__notes__", [])])
+    return error.with_notes
 
 
 def _privacy(run: _Run, federation: Federation) -> str | None:

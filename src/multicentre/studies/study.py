@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field
 
 from multicentre.core.published_counts import LEAST_PUBLISHED
-from multicentre.errors import ConfigurationError, MissingExtra, MulticentreError
+from multicentre.errors import ConfigurationError, MissingExtra, MulticentreError, collected, together
 from multicentre.estimator.labels import Labels
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.policy import Policy, simulated_policy, unknown_key
@@ -222,7 +222,7 @@ def make_estimator(study: Study) -> FederatedEstimator:
     Raises
     ------
     ConfigurationError
-        The method or one of its parameters is unknown.
+        The method or one of its parameters is unknown, or a parameter is out of range.
     IntegrityError
         The files of a model are missing, damaged or changed.
     """
@@ -240,20 +240,20 @@ def make_estimator(study: Study) -> FederatedEstimator:
 
         check_by_site(kind)
     parameter_names = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
-    for name in study.parameters:
-        if name not in parameter_names:
-            raise unknown_key(name, parameter_names, f"parameters of {study.method}")
+    if unknown := [name for name in study.parameters if name not in parameter_names]:
+        raise unknown_key(unknown, parameter_names, f"parameters of {study.method}")
     usual: dict[str, Any] = {"random_state": study.about.seed, "person_key": (study.data.identifiers or [None])[0]}
     usual = {name: value for name, value in usual.items() if name in parameter_names and value is not None}
     parameters = replace_models(study.parameters, ModelParameter.load)
     try:
         estimator = kind(**{**usual, **parameters})
         estimator.exposure, estimator.least_published = study.about.exposure, study.least_published
-        return estimator
     except TypeError as error:
         raise ConfigurationError(
             f"parameters must fit the estimator ({error})", where="parameters", hint="See the method's documentation."
         ) from None
+    estimator._check_parameters()  # of all analyses, before the first one runs
+    return estimator
 
 
 def make_estimators(study: Study) -> dict[str, FederatedEstimator]:
@@ -261,11 +261,11 @@ def make_estimators(study: Study) -> dict[str, FederatedEstimator]:
 
     Errors name the block.
     """
-    estimators = {}
+    estimators, faults = {}, list[MulticentreError]()
     for name, part in study.split().items():
-        try:
+        with collected(faults, f"analysis {name}" if name else ""):
             estimators[name] = make_estimator(part)
             estimators[name].least_published = study.least_published
-        except MulticentreError as error:
-            raise (error.at(f"analysis {name}") if name else error) from None
+    if faults:
+        raise together(faults)
     return estimators

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +10,11 @@ from pydantic import ValidationError
 
 from multicentre.core.parsing import read_toml
 from multicentre.errors import ConfigurationError
-from multicentre.privacy.policy import unknown_key
 from multicentre.studies.checks import check_study
+from multicentre.studies.invalid_keys import invalid_keys
 from multicentre.studies.saved_models import find_models
 from multicentre.studies.study import Study
-from multicentre.studies.tables import (
-    About,
-    AnalysisTable,
-    DataTable,
-    EventsTable,
-    OutcomeTable,
-    PrivacyTable,
-    RunTable,
-    SurvivalTable,
-    Table,
-    ValidationTable,
-)
+from multicentre.studies.tables import AnalysisTable, DataTable
 
 # Name of the validation of a given model in study files, and the method of each kind of outcome.
 VALIDATE = "validate"
@@ -33,29 +22,6 @@ VALIDATORS = {
     "survival": "survival-evaluation",
     "class": "classifier-validation",
     "number": "regressor-validation",
-}
-_REQUIREMENTS = {
-    "bool_type": "true or false",
-    "dict_type": "a table",
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "is_instance_of": "a path in quotes",
-    "model_type": "a table",
-    "string_type": "a text in quotes",
-    "tuple_type": "a list of names",
-}
-
-_TABLES: dict[str, type[Table]] = {
-    "study": About,
-    "data": DataTable,
-    "data.events": EventsTable,
-    "data.survival": SurvivalTable,
-    "data.table": OutcomeTable,
-    "privacy": PrivacyTable,
-    "run": RunTable,
-    "validation": ValidationTable,
-    "analysis": AnalysisTable,
-    "analysis.validation": ValidationTable,
 }
 
 
@@ -98,7 +64,7 @@ def study_from_mapping(content: Mapping[str, Any], *, folder: Path | None = None
     try:
         study = Study.model_validate(dict(content), context={"folder": folder or Path()})
     except ValidationError as error:
-        raise _configuration_error(error, content) from None
+        raise invalid_keys(error, Study, content, file="study", hint="All keys: multicentre docs study-file") from None
     base, data = folder or Path(), study.data
     about = study.about.model_copy(update={"method": _method_of(study.about.method, data)})
     parameters = find_models(about.method, study.parameters, base)
@@ -138,56 +104,3 @@ def _with_models(analysis: AnalysisTable, folder: Path) -> AnalysisTable:
     except ConfigurationError as error:
         raise error.at(f"analysis {analysis.name}") from None
     return analysis.model_copy(update={"parameters": parameters})
-
-
-def _configuration_error(error: ValidationError, content: Mapping[str, Any]) -> ConfigurationError:
-    errors = error.errors(include_input=False, include_url=False)
-    # An unknown key comes first: a misspelt key is also reported as missing.
-    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
-    place = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        return unknown_key(place[-1], _valid_keys(place[:-1]), ".".join(place[:-1]) or "study")
-    where = ".".join(_within(place, content))
-    if first["type"] == "missing":
-        return ConfigurationError(
-            "the key must be given; it is missing", where=where, hint="Add it. All keys: multicentre docs study-file"
-        )
-    if first["type"] == "policy":
-        invalid: ConfigurationError = first["ctx"]["error"]
-        return ConfigurationError(invalid.what, where=f"{where}, {invalid.where}", hint=invalid.hint)
-    return ConfigurationError(
-        f"the value must {_requirement(place, first)}", where=where, hint="All keys: multicentre docs study-file"
-    )
-
-
-def _requirement(place: Sequence[str], error: Mapping[str, Any]) -> str:
-    """Return the requirement on the values of a key, in terms of TOML; it completes "the value must"."""
-    if place[:2] == ["run", "quorum"]:
-        return 'be "all" or a whole number of at least 1'
-    if error["type"] in _REQUIREMENTS:
-        return f"be {_REQUIREMENTS[error['type']]}"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    _, should, requirement = message.partition(" should ")
-    return requirement if should else f"be {message[:1].lower()}{message[1:]}"
-
-
-def _valid_keys(place: list[str]) -> list[str]:
-    if place:
-        keys = [part for part in place if not part.isdigit()]  # a block of several has a number
-        return list(_TABLES[".".join(keys)].model_fields)
-    return [field.alias or name for name, field in Study.model_fields.items()]
-
-
-def _within(place: list[str], content: Any) -> list[str]:
-    """Return the part of a location that consists of keys; pydantic appends the member of a union."""
-    keys = []
-    for part in place:
-        if isinstance(content, list) and part.isdigit() and int(part) < len(content):
-            keys.append(f"{int(part) + 1}")  # blocks are counted from 1
-            content = content[int(part)]
-            continue
-        if not isinstance(content, Mapping):
-            break
-        keys.append(part)
-        content = content.get(part)
-    return keys

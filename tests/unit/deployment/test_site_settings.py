@@ -67,7 +67,7 @@ def test_a_folder_without_settings_says_how_to_make_one(tmp_path):
         ('vault = "keys/vault"', 'valt = "keys/vault"', "Did you mean 'vault'"),
         ("min_patients", "min_patient", "Did you mean 'min_patients'"),
         ("min_patients = 10", "min_patients = -1", "policy, min_patients"),
-        ('address = "fl.example.org:8443"', "", "coordinator.address: the key is required"),
+        ('address = "fl.example.org:8443"', "", "coordinator.address: the key must be given"),
         ('address = "fl.example.org:8443"', 'address = "http://fl.example.org:80"', "https"),
         ('address = "fl.example.org:8443"', 'address = "fl.example.org:99999"', "host:port"),
         ('name = "lyon"', "name = 7", "a text in quotes"),
@@ -81,6 +81,17 @@ def test_settings_that_cannot_be_used_are_refused(folder, old, new, said):
         read_site(folder).policy_for("any")
     assert said in str(raised.value)
     assert "site.toml" in raised.value.where
+
+
+def test_all_faults_of_the_settings_are_named_at_once(folder):
+    set_terms(folder, 'name = "lyon"', "name = 7")
+    set_terms(folder, 'ca = "ca.crt"', 'cca = "ca.crt"')
+    set_terms(folder, 'address = "fl.example.org:8443"', 'address = "http://fl.example.org:80"')
+    with pytest.raises(ConfigurationError) as raised:
+        read_site(folder)
+    message = raised.value.with_notes
+    for part in ("Did you mean 'ca'", "site.name: the value must be a text", "coordinator.address: the value must be"):
+        assert message.count(part) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from multicentre.errors import ConfigurationError
 from multicentre.privacy.policy import Policy
 from multicentre.studies.serialisation import write_toml
+from multicentre.studies.study import make_estimators
 from multicentre.studies.study_file import read_study, study_from_mapping
 from multicentre.studies.tables import (
     About,
@@ -146,6 +147,93 @@ def test_unfit_value_names_its_key(content, place):
 def test_what_is_needed_is_told_in_the_words_of_the_file(content, needed):
     with pytest.raises(ConfigurationError, match=re.escape(needed)):
         study_from_mapping(content)
+
+
+FAULTS = {
+    "study.seed": ("study", "seed", "1"),
+    "the key 'exposur' is unknown. Did you mean 'exposure'": ("study", "exposur", "arm"),
+    "the key 'quorm' is unknown": ("run", "quorm", 2),
+    "run.holdout": ("run", "holdout", 1.0),
+    "privacy.secure_sum": ("privacy", "secure_sum", "yes"),
+    "the keys 'min_patient', 'min_site' are unknown": ("privacy", "policy", {"min_patient": 1, "min_site": 1}),
+    "data.survival.time": ("data", "survival", {"time": 3}),
+    "sites.lyon.a": ("sites", "lyon", {"a": 3}),
+    "analysis.2.name": ("analysis", None, [{"name": "a", "method": "toy"}, {"name": "a/b", "method": "toy"}]),
+}
+
+
+def with_faults(names):
+    content = {table: dict(values) for table, values in SMALL.items()}
+    for name in names:
+        table, key, value = FAULTS[name]
+        content[table] = value if key is None else {**content.get(table, {}), key: value}
+    return content
+
+
+@given(st.sets(st.sampled_from(sorted(FAULTS)), min_size=1))
+def test_all_faults_are_named_at_once_each_with_its_place(names):
+    with pytest.raises(ConfigurationError) as caught:
+        study_from_mapping(with_faults(names))
+    lines = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert len(lines) == len(names)
+    assert all(sum(name in line for line in lines) == 1 for name in names)
+
+
+def test_a_misspelt_key_is_not_also_missing_but_a_missing_one_of_another_table_is():
+    content = {**SMALL, "study": {"nam": "x", "method": "toy"}, "analysis": [{"method": "toy"}]}
+    with pytest.raises(ConfigurationError, match="Did you mean 'name'") as caught:
+        study_from_mapping(content)
+    assert [note.partition(".")[0] for note in caught.value.__notes__] == ["analysis"]
+    assert "analysis.1.name: the key must be given" in caught.value.with_notes
+
+
+def test_keys_that_contradict_each_other_are_named_at_once(tmp_path):
+    (tmp_path / "study.toml").write_text(
+        """
+        [study]
+        name = "x"
+        exposure = "arm"
+        [data.survival]
+        columns = ["age"]
+        [data.labels]
+        aeg = "age at entry"
+        [sites.lyon]
+        [sites.oslo]
+        [privacy.sites]
+        lion = {min_patients = 10}
+        [[analysis]]
+        name = "a"
+        method = "fed-cox"
+        [analysis.validation]
+        strategy = "covariate"
+        [[analysis]]
+        name = "b"
+        method = "fed-cox"
+        [analysis.validation]
+        strategy = "random"
+        """
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        read_study(tmp_path / "study.toml")
+    message = caught.value.with_notes
+    assert message.startswith(str(tmp_path / "study.toml"))
+    for part in ("study.exposure", "'aeg' is unknown", "'lion' is unknown", "analysis a, valid", "analysis b, valid"):
+        assert message.count(part) == 1
+
+
+def test_parameters_of_all_analyses_are_checked_before_the_first_one_runs():
+    analyses = [
+        {"name": "a", "method": "fed-cox", "parameters": {"tis": "x", "horizn": 1.0}},
+        {"name": "b", "method": "fed-cox", "parameters": {"ties": "x"}},
+        {"name": "c", "method": "kaplan-meier"},
+        {"name": "d", "method": "fed-coks"},
+    ]
+    content = {"study": {"name": "x"}, "data": {"survival": {}}, "sites": {"lyon": {}}, "analysis": analyses}
+    with pytest.raises(ConfigurationError) as caught:
+        make_estimators(study_from_mapping(content))
+    lines = [str(caught.value), *caught.value.__notes__]
+    assert [line[:10] for line in lines] == ["analysis a", "analysis b", "analysis d"]
+    assert "the keys 'tis', 'horizn' are unknown. Did you mean 'ties' and 'horizon'?" in lines[0]
 
 
 def test_site_policy_goes_before_the_common_one(tmp_path):
