@@ -253,7 +253,10 @@ def _analysis(
         parts += [f"Records where {block.where}."] if block.where else []
         parts += [f"Repeated by level of {', '.join(block.subgroups)}."] if block.subgroups else []
     if names := (study.about.by_site if block is None else block.by_site):
-        parts.append(f"Estimates of THIS SITE ALONE leave for {', '.join(names)}.")
+        parts.append(
+            "A model of THIS SITE ALONE is fitted too. Its sums leave, and from them the coordinator can compute all "
+            f"coefficients at this site; the report shows those of {', '.join(names)}."
+        )
     model = estimator.describe_model()
     method = model.partition(";")[0].rstrip(".")
     parameters = [model, *(f"Model: {_model_text(one.load())}." for one in models)]

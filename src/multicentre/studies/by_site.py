@@ -40,10 +40,10 @@ def check_by_site(kind: type[FederatedEstimator]) -> None:
 def by_site_note(variables: Sequence[str]) -> str:
     """Return the note of a disclosure card on estimates by site."""
     return (
-        f"by_site: this site's own estimates of {', '.join(variables)} and their standard errors are released, and "
-        "shown in the report. They leave unmasked, with the other sums of a fit to this site alone; the site's minimum "
-        "of patients applies to each: covariates in which fewer of its patients differ are named and left out of its "
-        "fit. A site whose policy has secure_sums_only is left out of them."
+        "by_site: a model is fitted to this site alone. Its sums leave unmasked, and from them the coordinator can "
+        f"compute all coefficients at this site; the report and its files show those of {', '.join(variables)} and "
+        "their standard errors. The site's minimum of patients applies to each sum: covariates in which fewer of its "
+        "patients differ are named and left out of its fit. A site whose policy has secure_sums_only is left out."
     )
 
 

@@ -129,4 +129,5 @@ def test_selections_and_estimates_of_the_site_alone_are_stated():
     text = " ".join(str(brief(study(data=data, analysis=[analysis]))).split())
     assert "where age >= 18, without missing values" in text
     assert "Records where age >= 65. Repeated by level of sex." in text
-    assert "Estimates of THIS SITE ALONE leave for heart_rate." in text
+    assert "A model of THIS SITE ALONE is fitted too." in text
+    assert "can compute all coefficients at this site; the report shows those of heart_rate." in text

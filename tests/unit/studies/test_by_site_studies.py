@@ -54,12 +54,18 @@ def test_a_simulated_run_draws_the_sites_with_their_meta_analysis(study, tmp_pat
     assert folder.metadata["analyses"][0]["tables"][-1] == "by-site"
 
 
+def test_all_coefficients_leave_a_site_with_its_sums_and_the_card_says_so(study, tmp_path):
+    """The coordinator's process computes them all; the results hold those that the study names."""
+    (note,) = [note for note in study_card(study).warnings if note.startswith("by_site: ") and "of arm and" in note]
+    assert "can compute all coefficients at this site" in note
+    data = {site: each.of_type(mc.data.SurvivalData).data for site, each in read_sites(study).items()}
+    alone = mc.survival.FedCox().fit(mc.Federation.in_process(data)).fit_each_site()["lyon"]
+    assert {"arm", "age"} <= set(alone.to_frame().index)
+
+
 def test_the_variables_are_terms_and_on_the_card(study, tmp_path):
     without = read_study(write_several(tmp_path, BLOCKS.replace('by_site = ["arm"]', "")))
     assert digest_of(study) != digest_of(without)
-    assert [
-        note for note in study_card(study).warnings if note.startswith("by_site: this site's own estimates of arm ")
-    ]
 
 
 def test_a_site_permits_unmasked_sums_of_the_analysis_that_names_variables(study, tmp_path):
