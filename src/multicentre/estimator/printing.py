@@ -7,6 +7,7 @@ as many more as its interval needs.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
@@ -30,7 +31,14 @@ MAX_PLAIN = 1e7
 MISSING = "-"
 _EFFECTS = ("coefficient", "effect", "estimate", "value")
 _P_VALUE = re.compile(r"(?:^|[ _])p(?:[ _-]value)?(?:[ _]|$)")
-_GREEK = ("alpha", "beta", "gamma", "delta", "epsilon", "kappa", "lambda", "mu", "sigma", "chi")
+_GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
+
+
+def _greek_name(letter: str) -> str:
+    name = unicodedata.name(letter).rpartition(" ")[2].lower().replace("lamda", "lambda")
+    return name.title() if letter.isupper() else name
+
+
 _LATEX: Mapping[str, str] = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -44,12 +52,15 @@ _LATEX: Mapping[str, str] = {
     "\u202f": r"\,",
     "\u2009": r"\,",
     "−": "$-$",
+    **{letter: f"$^{{{plain}}}$" for letter, plain in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True)},
+    **{letter: f"$\\{_greek_name(letter)}$" for letter in _GREEK},
+    **{letter: f"$\\{name}$" for letter, name in {"→": "to", "∞": "infty", "≠": "neq", "≈": "approx"}.items()},
     "≥": r"$\geq$",
     "≤": r"$\leq$",
     "×": r"$\times$",
     "µ": r"$\mu$",
-    **{letter: f"$^{{{plain}}}$" for letter, plain in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True)},
-    **{letter: f"$\\{name}$" for letter, name in zip("αβγδεκλμσχ", _GREEK, strict=True)},
+    "|": "$|$",
+    "\n": " ",
 }
 
 
@@ -226,10 +237,11 @@ def latex(text: str) -> str:
 
     Examples
     --------
-    >>> latex("<5"), latex("50 % of a_b")
-    ('$<$5', '50 \\% of a\\_b')
+    >>> latex("<5"), latex("50 % of a_b"), latex("[0, 10)")
+    ('$<$5', '50 \\% of a\\_b', '{}[0, 10)')
     """
-    return "".join(_LATEX.get(letter, letter) for letter in text)
+    # A bracket or a star after the end of a row would be an argument of it.
+    return ("{}" if text.lstrip()[:1] in ("[", "*") else "") + "".join(_LATEX.get(letter, letter) for letter in text)
 
 
 def cut_name(name: str, width: int) -> str:

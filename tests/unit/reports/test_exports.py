@@ -5,6 +5,8 @@ import io
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from multicentre.reports.exports import latex_document, word_document
 from multicentre.reports.tables import PageTable
@@ -23,6 +25,37 @@ def test_latex_escapes_what_it_would_interpret_and_is_balanced():
     begun, ended = (re.findall(rf"\\{word}{{(\w+)}}", document) for word in ("begin", "end"))
     assert sorted(begun) == sorted(ended)
     assert document.replace(r"\{", "").replace(r"\}", "").count("{") == document.count("}") - document.count(r"\}")
+
+
+# Letters that LaTeX interprets, those that pdflatex does not know without help, and some that it knows.
+LETTERS = "\\{}$&#^_~%<>[]*|\"' \n\tabé–αωΔΩ×≤≥−→∞⁻³µ\u202f"
+NAMED = re.compile(r"\\\\|\\[a-zA-Z]+(\{\})?|\\[&%$#_{},]")
+
+
+def arguments_of(row):
+    """Return the cells of a row of LaTeX, without commands and mathematics; fail if a brace is open in a cell."""
+    cells = re.split(r"(?<!\\)&", row)
+    for cell in cells:
+        assert len(re.findall(r"(?<!\\)\$", cell)) % 2 == 0
+        assert len(re.findall(r"(?<!\\)\{", cell)) == len(re.findall(r"(?<!\\)\}", cell))
+        plain = NAMED.sub("", re.sub(r"(?<!\\)\$.*?(?<!\\)\$", "", cell))
+        assert not re.search(r"[\\&%$#_^~<>|]", plain)
+    return cells
+
+
+@given(st.lists(st.text(LETTERS, max_size=8), min_size=3, max_size=3))
+def test_no_text_ends_a_cell_a_row_or_the_document(texts):
+    """Nor does it begin an optional argument of the end of the row before it."""
+    first, second, caption = texts
+    document = latex_document([PageTable(caption, [first, "p"], [["a", "b"], [first, second]])])
+    body = document.split("\\endfoot\n")[1].split("\n\\end{longtable}")[0]
+    assert len(body.split(" \\\\\n")) == 2
+    last = body.split(" \\\\\n")[1]
+    assert last.endswith(" \\\\")
+    assert not last.lstrip().startswith(("[", "*"))
+    assert len(arguments_of(last.removesuffix(" \\\\"))) == 2
+    (named,) = re.findall(r"\\caption\{(.*)\} \\\\\n", document)
+    assert len(arguments_of(named)) == 1
 
 
 def test_parts_of_a_table_keep_its_number():
