@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ TABLE_ONE = "describe"
 MISSING_VALUES = "Missing values"
 # Headlines that compare fits, which are not results of a study.
 NO_RESULTS = ("largest difference",)
+_SENTENCE_END = re.compile(r"(?<=[.]) (?=[A-Z0-9<])")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def view_analysis(analysis: Analysis, study: Mapping[str, Any], number: int, nam
         anchor=f"analysis-{number}",
         question=entry.question,
         answer=labels.sentence(entry.answer),
-        model=labels.sentence(entry.model),
+        model=labels.sentence(_without_sentences_of(entry.answer, entry.model)),
         status=entry.status,
         message=labels.sentence(without_folders(entry.message)),
         method=entry.method,
@@ -166,6 +168,11 @@ def _picture(figure: Figure, name: str) -> Picture:
     svg = inline_svg(draw(figure), name, alternative)
     narrow = inline_svg(draw(figure, NARROW), f"{name}n", alternative) if fits_narrow(figure) else ""
     return Picture(figure.title, without_folders(figure.caption), Markup(svg), Markup(narrow))
+
+
+def _without_sentences_of(answer: str, text: str) -> str:
+    """Return a text without the sentences that an answer before it states, such as that on a horizon."""
+    return " ".join(sentence for sentence in _SENTENCE_END.split(text) if sentence not in answer)
 
 
 def _assessed(analysis: Analysis) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TOO_FEW = f"<{LEAST_PUBLISHED}"
 REFERENCE = " (reference)"
+# Letters of a row's name that fit left of a forest plot.
+WIDE_NAME, NARROW_NAME = 34, 26
 """End of the name of a row that stands for a reference level."""
 
 # Distances in points: from the axis to the first row of numbers, between rows, and from numbers to the axis label.
@@ -83,7 +85,7 @@ def split_prefix(names: Sequence[str]) -> tuple[str, list[str]]:
     >>> split_prefix(["stage I", "stage II"]), split_prefix(["Tumour grade: 1", "Tumour grade: 2"])
     (('stage', ['I', 'II']), ('Tumour grade', ['1', '2']))
     """
-    for sign in (": ", "=", " "):
+    for sign in (": ", " = ", "=", " "):
         columns = {name.partition(sign)[0] for name in names if name.partition(sign)[2]}
         if len(names) > 1 and len(columns) == 1 and all(name.partition(sign)[2] for name in names):
             return columns.pop(), [name.partition(sign)[2] for name in names]
@@ -122,7 +124,7 @@ def _write_below(axes: Axes, row: int, text: str, x: float | None, left: float =
 
 
 def _number(value: float | None) -> str:
-    return TOO_FEW if value is None else f"{value:.0f}"
+    return TOO_FEW if value is None else f"{value:,.0f}"
 
 
 def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
@@ -171,15 +173,18 @@ def draw_forest(figure: Forest, width: float = WIDTH) -> str:
         mark_clipped(figure, axes)
         axes.set_ylim(max(n_rows, 1) - 0.4, -0.6)
         axes.set_xlabel(label(figure.x_label, room(90, width)))
-        _name_rows(axes, [label(name, 26 if is_narrow else 34) for name in figure.rows], figure, below=is_narrow)
+        _name_rows(axes, [label(name, WIDE_NAME) for name in figure.rows], figure, below=is_narrow)
         return plain_svg(drawing)
 
 
 def _name_rows(axes: Axes, names: Sequence[str], figure: Forest, *, below: bool) -> None:
     """Write the names of the rows left of the axis, and their numbers below the names or right of the axis."""
     texts, places = _estimate_texts(figure), range(len(names))
-    left = [f"{name}\n{text}" for name, text in zip(names, texts, strict=True)] if below else names
-    axes.set_yticks(places, left)
+    if below:  # a narrow drawing has no room for the mark of a reference level next to its name
+        marks = [REFERENCE if name.endswith(REFERENCE) else "" for name in figure.rows]
+        names = [label(name.removesuffix(REFERENCE), NARROW_NAME) for name in figure.rows]
+        names = [f"{name}\n{text}{mark}" for name, text, mark in zip(names, texts, marks, strict=True)]
+    axes.set_yticks(places, names)
     axes.tick_params(axis="y", length=0)
     if below:
         return

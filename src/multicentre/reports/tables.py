@@ -116,8 +116,10 @@ class PageTable:
         return max(widths)
 
     def look(self, column: int) -> str:
-        """Return the style classes of a cell."""
-        is_long = column in self.numeric and any(len(row[column]) > LONG_NUMBER for row in self.rows)
+        """Return the style classes of a cell; only long numbers and words may be broken."""
+        texts = [row[column] for row in self.rows]
+        words = [word for text in texts for word in text.split()]
+        is_long = any(len(text) > LONG_NUMBER for text in texts) if column in self.numeric else _has_long(words)
         classes = {"number": column in self.numeric, "long": is_long, "code": column in self.code}
         return " ".join(name for name, holds in classes.items() if holds)
 
@@ -147,8 +149,12 @@ class PageTable:
 
     def heading_look(self, column: int) -> str:
         """Return the style classes of a column's heading; only a word that is long for a column may be broken."""
-        is_long = any(len(word) > LONG_WORD for word in self.columns[column].split())
+        is_long = _has_long(self.columns[column].split())
         return " ".join(name for name, holds in {"number": column in self.numeric, "long": is_long}.items() if holds)
+
+
+def _has_long(words: Sequence[str]) -> bool:
+    return any(len(word) > LONG_WORD for word in words)
 
 
 def _number_width(text: str) -> float:

@@ -27,8 +27,9 @@ ENTRIES = [
         "title": "Hazard",
         "question": "What shortens life?",
         "method": "fed-cox",
-        "answer": "Age: 1.02 (95 % interval 1.01 to 1.03).",
-        "model": "Cox regression; stratified by site; robust standard errors.",
+        "answer": "Age: 1.02 (95 % interval 1.01 to 1.03). 9 events after the horizon (4.5 years) do not count.",
+        "model": "Cox regression; stratified by site; robust standard errors. "
+        "9 events after the horizon (4.5 years) do not count.",
         "n_patients": 291,
         "n_events": 80,
         "missing": "9 of 300 records left out.",
@@ -108,6 +109,13 @@ def test_table_1_the_result_sites_and_missing_values_follow_in_this_order(page):
     assert "By site" in parts["sites"]
     assert "Missing values. 9 of 300" in parts["missing"]
     assert "shows nothing" not in page
+
+
+def test_an_answer_and_its_horizon_are_stated_once_before_the_annex_and_the_methods(page):
+    results = page.partition('id="methods"')[0]
+    assert results.count("Age: 1.02 (95 % interval") == 1
+    assert results.count("9 events after the horizon") == 1
+    assert results.count("Cox regression; stratified by site; robust standard errors.") == 1
 
 
 def test_links_of_the_answers_lead_to_their_results(page):

@@ -6,8 +6,9 @@ import pytest
 
 from multicentre.estimator.figures import Forest
 from multicentre.reports.alt_texts import describe
+from multicentre.reports.curves import REFERENCE
 from multicentre.reports.figures import draw
-from multicentre.reports.svg import inline_svg
+from multicentre.reports.svg import NARROW, inline_svg
 
 
 def forest(estimates, lower, upper, *, n_pooled=1, reference=1.0):
@@ -52,3 +53,10 @@ def test_an_unknown_row_says_so():
     shown = forest([0.5, None], [0.25, None], [1.0, None])
     assert "not estimated" in texts_of(shown)
     assert describe(shown) == "Ratios. Forest plot of hazard ratio, 2 rows. row 0 0.5 (0.25 to 1); row 1 unknown."
+
+
+def test_a_narrow_forest_marks_its_reference_below_the_whole_name():
+    rows = [f"Treatment: standard of care{REFERENCE}", "age"]
+    drawing = draw(Forest("", "", "model", "hazard ratio", rows, [1, 2], [None, 1.5], [None, 3], 0, 1.0), NARROW)
+    assert "Treatment: standard of care" in drawing
+    assert "1.000 (reference)" in drawing
