@@ -127,7 +127,7 @@ def export(
     n_entries = sum(len(entries) for entries in entries_by_site.values())
     if output is not None:
         write_atomically(output, _as_csv(entries_by_site).encode())
-        notify(f"{n_entries} entries written to {output}")
+        notify(f"{n_entries:,} entries written to {output}")
     if as_json:
         show_json({"entries": n_entries, "output": str(output)} if output else entries_by_site)
     elif output is None:

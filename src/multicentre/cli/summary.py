@@ -145,7 +145,7 @@ def describe_comparison(comparison: Mapping[str, Any]) -> str:
         fits = [_number(metric["federated"]), _number(metric["pooled"]), mean]
         rows.append([metric["label"], *fits, metric["better"]])
     n_fitted, n_held_out = comparison.get("patients_of_all_fits"), comparison["patients_held_out"]
-    patients = f"{n_held_out} held-out patients" if n_fitted is None else f"the {n_fitted} patients of all fits"
+    patients = f"{n_held_out:,} held-out patients" if n_fitted is None else f"the {n_fitted:,} patients of all fits"
     lines = [f"On {patients} (rows can be pooled in simulations only)"]
     lines += [align(rows)] if len(rows) > 1 else []
     return "\n".join([*lines, *(f"{fit}: {reason}" for fit, reason in comparison["notes"].items())])

@@ -1,6 +1,8 @@
 """The rule for counts of patients that readers receive: tables, captions, sentences, printed output and saved models.
 
-A count from 1 to ``least - 1`` is small. Readers see "<5" (of `least`) in its place, and files hold none.
+A count from 1 to ``least - 1`` is small. Readers see "<5" (of `least`) in its place, and files hold none. The thousands
+of whole numbers are grouped by commas wherever readers see them ("1,325"): in texts by Python's format ``,``, in tables
+by :func:`count_text` and :func:`multicentre.reports.formats.format_number`.
 """
 
 from __future__ import annotations
@@ -51,10 +53,10 @@ def count_text(count: float | None, least: int = LEAST_PUBLISHED, *, is_hidden: 
 
     Examples
     --------
-    >>> count_text(12), count_text(3), count_text(None), count_text(12, is_hidden=True), count_text(1, 2)
-    ('12', '<5', '<5', '-', '-')
+    >>> count_text(1325), count_text(3), count_text(None), count_text(12, is_hidden=True), count_text(1, 2)
+    ('1,325', '<5', '<5', '-', '-')
     """
     is_few = count is None or 0 < count < least
     if not (is_few if is_hidden is None else is_hidden):
-        return str(round(count or 0))
+        return f"{round(count or 0):,}"
     return f"<{least}" if is_few and least >= LEAST_MARK else "-"

@@ -66,7 +66,7 @@ class Labels:
 
     def figure(self, figure: AnyFigure) -> AnyFigure:
         """Return a figure or table with labels in its title, caption, axes and names."""
-        if not self.labels:
+        if not (self.labels or self.levels):
             return figure
         changes: dict[str, Any] = {
             part.name: _each(self._change(part.name), getattr(figure, part.name))
@@ -93,15 +93,16 @@ class Labels:
         return text if any(text in map(str, levels) for levels in self.levels.values()) else self.name(text)
 
     def _replace(self, text: str, words: frozenset[str]) -> str:
-        return self._pattern.sub(lambda match: self._label(match, words), text) if self.labels else text
+        return self._pattern.sub(lambda match: self._label(match, words), text) if self.labels or self.levels else text
 
     def _label(self, match: re.Match[str], words: frozenset[str]) -> str:
-        """Return the label of a name, with a colon where a level follows; the level itself is unchanged."""
+        """Return the label of a name, with a colon where a level follows, or the name with its level: ``arm = y``."""
         pair, name, sign = match.groups()
         if pair:
             category, level = self._pairs[pair]
-            is_unchanged = category not in self.labels and bool(words)
-            return pair if is_unchanged else f"{self.labels.get(category, category)}: {level}"
+            if category in self.labels:
+                return f"{self.labels[category]}: {level}"
+            return pair if category in words and "=" not in pair else f"{category} = {level}"
         if name in words:
             return match[0]
         return f"{self.labels[name]}: " if sign else self.labels[name]
@@ -123,7 +124,7 @@ class Labels:
             "|".join(map(re.escape, sorted(each, key=len, reverse=True))) for each in (self._pairs, self.labels)
         )
         level = rf"({pairs})(?!\w|[.]\d)" if pairs else "(?!)()"
-        return re.compile(rf"(?<![\w-])(?:{level}|({names})(?:( ?= ?)(?=\S)|(?![\w-])))")
+        return re.compile(rf"(?<![\w-])(?:{level}|({names or '(?!)'})(?:( ?= ?)(?=\S)|(?![\w-])))")
 
 
 NO_LABELS = Labels({})

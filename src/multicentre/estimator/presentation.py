@@ -201,6 +201,28 @@ def _adjusted_for(variables: set[str]) -> set[str]:
     return {one for one in variables - indicators if ":" not in one or not set(one.split(":")) <= variables}
 
 
+def number_or_none(value: float) -> float | None:
+    """Return a number; None if it is not finite, which JSON cannot hold."""
+    return float(value) if np.isfinite(value) else None
+
+
+# Tests of one hypothesis, that all coefficients (but an intercept) are 0.
+_GLOBAL_TESTS = {"likelihood_ratio": "likelihood ratio", "wald": "Wald", "score": "score"}
+
+
+def rows_of_tests(tests: Mapping[str, Any]) -> list[list[str | float | None]]:
+    """Return the rows of a report's table of tests: name, statistic, degrees of freedom and p-value."""
+    return [
+        [
+            f"all coefficients are 0, {_GLOBAL_TESTS[name]}" if name in _GLOBAL_TESTS else name.replace("_", " "),
+            number_or_none(test.statistic),
+            test.degrees_of_freedom,
+            number_or_none(test.p_value),
+        ]
+        for name, test in tests.items()
+    ]
+
+
 def frame_of_tests(tests: Mapping[str, Any]) -> pd.DataFrame:
     """Return a row per test of a model: statistic, degrees of freedom and p-value."""
     import pandas as pd

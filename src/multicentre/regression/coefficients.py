@@ -16,7 +16,7 @@ from multicentre.core.messages import Message, array, number
 from multicentre.errors import SeparationWarning
 from multicentre.estimator.figures import EffectCurve, Forest
 from multicentre.estimator.model_in_force import reference_levels
-from multicentre.estimator.presentation import Presented, effect_text
+from multicentre.estimator.presentation import Presented, effect_text, number_or_none
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
 from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of, wald_text
 from multicentre.regression.linear_model import HasLinearModel, LinearModel
@@ -31,11 +31,6 @@ INTERCEPT = "(intercept)"
 MOST_ROWS = 40
 # Names of exponentiated coefficients by link; other links have none.
 RATIOS: Mapping[str, str] = {"logit": "odds_ratio", "cloglog": "hazard_ratio", "log": "ratio"}
-
-
-def number_or_none(value: float) -> float | None:
-    """Return a number; None if it is not finite, which JSON cannot hold."""
-    return float(value) if np.isfinite(value) else None
 
 
 SAVED_NUMBER = Saved(number_or_none, lambda value: np.nan if value is None else value)

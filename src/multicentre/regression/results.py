@@ -15,7 +15,7 @@ from multicentre.errors import ConfigurationError, DataError, QuorumLost
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.parameters import OneOf, check_parameters
-from multicentre.estimator.presentation import frame_of_tests
+from multicentre.estimator.presentation import frame_of_tests, number_or_none, rows_of_tests
 from multicentre.estimator.saved import PLAIN, SAVED_TESTS, Arrays, SavedAttributes
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site
 from multicentre.regression import messages
@@ -25,7 +25,6 @@ from multicentre.regression.coefficients import (
     RATIOS,
     SAVED_NUMBER,
     HasCoefficients,
-    number_or_none,
 )
 from multicentre.regression.maths import (
     DISPERSED,
@@ -157,7 +156,7 @@ class RegressionResults(HasCoefficients, FederatedEstimator):
         fit = f"; deviance {self.deviance_:.6g} on {self.residual_freedom_:g} degrees of freedom"
         fit = fit if np.isfinite(self.deviance_) else ""  # a private fit has none
         aic = f", AIC {self.aic_:.6g}" if np.isfinite(self.aic_) else ""
-        remark = f"{self.n_patients_} patients{fit}{aic}. {self.joint_tests_text()}".rstrip()
+        remark = f"{self.n_patients_:,} patients{fit}{aic}. {self.joint_tests_text()}".rstrip()
         frame = self.with_terms(self.to_frame())
         return with_note(frame, self._remarks(), model=self.describe_model(), remark=remark)
 
@@ -312,7 +311,7 @@ class RegressionResults(HasCoefficients, FederatedEstimator):
             parts += ["p_value"]
         cells = [[name, *map(number_or_none, row)] for name, *row in table[parts].itertuples()]
         names = [part.removeprefix(f"{ratio}_").replace("_", " ") for part in parts]
-        caption = f"Per unit of each covariate, with {level}; {self.n_patients_} patients."
+        caption = f"Per unit of each covariate, with {level}; {self.n_patients_:,} patients."
         if ratio:
             caption += f" A coefficient is the logarithm of {'an' if ratio[0] in 'aeiou' else 'a'} {names[0]};"
             caption += " the standard error is that of the coefficient."
@@ -320,17 +319,9 @@ class RegressionResults(HasCoefficients, FederatedEstimator):
         return Table("Coefficients", caption, "model", columns, cells)
 
     def _table_of_tests(self) -> Table:
-        rows: list[list[str | float | None]] = [
-            [
-                name.replace("_", " "),
-                number_or_none(test.statistic),
-                test.degrees_of_freedom,
-                number_or_none(test.p_value),
-            ]
-            for name, test in self.tests_.items()
-        ]
-        caption = "Tests of the hypothesis that all coefficients but the intercept are 0."
-        return Table("Global tests", caption, "model", ["test", "chi-square", "degrees of freedom", "p-value"], rows)
+        caption = "Tests of the model; the coefficients do not include the intercept."
+        columns = ["test", "chi-square", "degrees of freedom", "p-value"]
+        return Table("Tests", caption, "model", columns, rows_of_tests(self.tests_))
 
     def assess(
         self,

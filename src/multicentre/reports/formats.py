@@ -10,7 +10,6 @@ from multicentre.core.published_counts import count_text, published
 from multicentre.estimator.printing import p_cell
 
 NOTHING = "–"
-_THIN = "\u202f"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -18,12 +17,12 @@ def format_number(value: float | None) -> str:
     """Return a number with up to four significant digits, whole numbers in full.
 
     >>> [format_number(x) for x in (1234567, 0.12345, -3, 0.0000123, None)]
-    ['1\u202f234\u202f567', '0.1235', '−3', '1.23 × 10⁻⁵', '–']
+    ['1,234,567', '0.1235', '−3', '1.23 × 10⁻⁵', '–']
     """
     if value is None or not math.isfinite(value):
         return NOTHING
     if value == int(value) and abs(value) < 1e12:
-        return _group_digits(f"{int(value):,}")
+        return _with_minus(f"{int(value):,}")
     if 1e-3 <= abs(value) < 1e7:
         text = _format_fixed(value, _decimals(abs(value)))
         return text.rstrip("0").rstrip(".") if "." in text else text
@@ -47,7 +46,7 @@ def format_count(count: int | None, min_patients: int) -> str:
     """Return a number of patients; a suppressed count, or one that must be suppressed, is given as a bound.
 
     >>> [format_count(n, 10) for n in (None, 4, 0, 1200)]
-    ['<10', '<10', '0', '1\u202f200']
+    ['<10', '<10', '0', '1,200']
     """
     number = published(count, min_patients)
     return count_text(None, min_patients) if number is None else format_number(number)
@@ -121,11 +120,11 @@ def _format_aligned(value: float | None, decimals: int) -> str:
 
 
 def _format_fixed(value: float, decimals: int) -> str:
-    return _group_digits(f"{value:,.{decimals}f}")
+    return _with_minus(f"{value:,.{decimals}f}")
 
 
-def _group_digits(text: str) -> str:
-    return text.replace(",", _THIN).replace("-", "−")
+def _with_minus(text: str) -> str:
+    return text.replace("-", "−")
 
 
 def _format_scientific(value: float) -> str:

@@ -95,4 +95,4 @@ _FORMATS: dict[str, Callable[[float | None], str]] = {
 
 
 def _is_numeric(text: str) -> bool:
-    return _NUMBERS.fullmatch(text) is not None or "\u202f" in text or "×" in text
+    return _NUMBERS.fullmatch(text) is not None or "×" in text

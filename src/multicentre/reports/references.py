@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,8 @@ from multicentre.estimator.presentation import variable_of
 from multicentre.reports.curves import REFERENCE
 
 COEFFICIENT, RATIO, INTERCEPT = "coefficient", "ratio", "(intercept)"
+# Sign between a category and its level; not that of a comparison, nor one with a backslash, which is part of a name.
+_LEVEL_SIGN = re.compile(r"(?<=[^\s<>!=\\])=(?=[^\s=])")
 
 
 def with_references(figure: Figure, study: Mapping[str, Any]) -> Figure:
@@ -85,10 +88,9 @@ def _insert(
 
 
 def spaced(name: str) -> str:
-    """Return the name of a level with spaces, so that a line may be broken there.
+    """Return the name of a level with spaces, so that a line may be broken there; comparisons are unchanged.
 
-    >>> spaced("grade=II"), spaced("age")
-    ('grade = II', 'age')
+    >>> spaced("grade=II"), spaced("sex=m:grade=II"), spaced("GCS<=8"), spaced("GCS<=8=yes")
+    ('grade = II', 'sex = m:grade = II', 'GCS<=8', 'GCS<=8 = yes')
     """
-    column, sign, level = name.partition("=")
-    return f"{column} = {level}" if sign and column and level else name
+    return _LEVEL_SIGN.sub(" = ", name)

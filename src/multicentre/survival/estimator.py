@@ -327,7 +327,7 @@ def leading_importances(names: Sequence[str], shares: Floats) -> dict[str, float
 
 def _warn_of(n_incomplete: int, n_patients: int, consequence: str) -> None:
     warnings.warn(
-        f"{n_incomplete} of {n_patients} patients {consequence}: the model was fitted to complete records. "
+        f"{n_incomplete:,} of {n_patients:,} patients {consequence}: the model was fitted to complete records. "
         'Fit with missing="mean" or missing="indicator" to predict for them too.',
         UserWarning,
         stacklevel=4,

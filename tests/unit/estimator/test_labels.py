@@ -38,6 +38,17 @@ def test_names_are_replaced_as_whole_words(name, shown):
     assert NO_LABELS.name(name) == name
 
 
+@pytest.mark.parametrize("text", ["grade=II", "grade = II", "grade II"])
+def test_a_level_without_label_is_written_in_one_way(text):
+    unlabelled = Labels({}, {"grade": ("I", "II"), "p": (0, 1)})
+    for labels in (unlabelled, Labels({"age": "age (years)"}, unlabelled.levels)):
+        assert labels.name(text) == labels.sentence(text) == "grade = II"
+    assert unlabelled.sentence("p 1 of all, p=1") == "p 1 of all, p = 1"
+    forest = Forest(f"Hazard ratio of {text}", "", "model", "hazard ratio", [text], [1], [1], [1], 0, 1.0)
+    assert unlabelled.figure(forest).rows == ["grade = II"]
+    assert unlabelled.figure(forest).title == "Hazard ratio of grade = II"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

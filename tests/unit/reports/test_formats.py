@@ -16,7 +16,7 @@ SUPERSCRIPT = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
 def value_of(text):
-    plain = text.replace("\u202f", "").replace("−", "-")
+    plain = text.replace(",", "").replace("−", "-")
     mantissa, _, power = plain.partition(" × 10")
     return float(mantissa) * 10.0 ** int(power.translate(SUPERSCRIPT) or 0)
 

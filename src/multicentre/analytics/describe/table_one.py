@@ -224,7 +224,7 @@ class TableOne:
             count_text(size, self.min_cell, is_hidden=flag)
             for size, flag in zip(n[:-1].tolist(), self.hidden.tolist(), strict=True)
         ]
-        return [str(int(n.sum())), *groups] if self.names else groups
+        return [count_text(n.sum(), 0), *groups] if self.names else groups
 
     def patients_without_group(self) -> str:
         """Return a sentence about patients without a group; empty if there are none."""

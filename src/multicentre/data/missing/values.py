@@ -119,9 +119,9 @@ class MissingValues:
             return "No missing values."
         columns, incomplete = self._describe_columns(least), count_text(self.n_incomplete, least)
         if self.missing == "complete":
-            return f"{incomplete} of {self.n_records} records left out: missing {columns}."
+            return f"{incomplete} of {self.n_records:,} records left out: missing {columns}."
         verb = {"mean": "filled with the mean", "indicator": "marked, and filled with the mean", "native": "kept"}
-        return f"{incomplete} of {self.n_records} records are incomplete: {columns}; {verb[self.missing]}."
+        return f"{incomplete} of {self.n_records:,} records are incomplete: {columns}; {verb[self.missing]}."
 
     def to_frame(self, least: int = LEAST_PUBLISHED) -> pd.DataFrame:
         """Return a row per column: its name, missing entries, and their share of all records; NaN for small counts."""

@@ -78,7 +78,9 @@ class MvPPCAModel(FittedLaw):
         }
         frame = pd.DataFrame(shares, index=pd.Index(rows, name="dimension"))
         ended = "converged" if self.converged_ else "did not converge"
-        facts = f"Explained share of the variance of {self.n_patients_} patients; {self.n_iter_} rounds, which {ended}."
+        facts = (
+            f"Explained share of the variance of {self.n_patients_:,} patients; {self.n_iter_} rounds, which {ended}."
+        )
         return with_note(
             frame, " ".join(part for part in (facts, self._remarks()) if part), model=self.describe_model()
         )

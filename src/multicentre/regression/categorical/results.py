@@ -15,13 +15,13 @@ from multicentre.data.tabledata import TableData
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.model_in_force import reference_levels
-from multicentre.estimator.presentation import effect_text, frame_of_tests
+from multicentre.estimator.presentation import effect_text, frame_of_tests, number_or_none
 from multicentre.estimator.saved import PLAIN, SAVED_TESTS, Arrays, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site, column_text
 from multicentre.estimator.terms import Estimates, HasTerms, Term, terms_of
 from multicentre.regression.categorical.maths import SMALLEST
 from multicentre.regression.categorical.model import CategoricalModel
-from multicentre.regression.coefficients import MOST_ROWS, number_or_none
+from multicentre.regression.coefficients import MOST_ROWS
 from multicentre.regression.maths import p_values, quantile
 from multicentre.statistics.chi_square import TestResult
 
@@ -188,8 +188,8 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         from multicentre.estimator.results import with_note
 
         remark = (
-            f"{self.kind}, link {self._link}; {self.n_patients_} patients; log-likelihood {self.log_likelihood_:.6g}, "
-            f"AIC {self.aic_:.6g}. {self.joint_tests_text()}"
+            f"{self.kind}, link {self._link}; {self.n_patients_:,} patients; "
+            f"log-likelihood {self.log_likelihood_:.6g}, AIC {self.aic_:.6g}. {self.joint_tests_text()}"
         ).rstrip()
         return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=remark)
 
@@ -248,7 +248,7 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
             for name, row in zip(names[:MOST_ROWS], table.to_numpy(np.float64).tolist(), strict=False)
         ]
         level = f"{100 * self.confidence_level:g} % intervals"
-        caption = f"Per unit of each covariate, with {level}; {self.n_patients_} patients."
+        caption = f"Per unit of each covariate, with {level}; {self.n_patients_:,} patients."
         columns = ["covariate", *(name.replace("_", " ") for name in table.columns)]
         return [Table("Coefficients", caption, "model", columns, cells), self.main_figure(), *self.terms_table()]
 

@@ -17,7 +17,7 @@ from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Table
-from multicentre.estimator.presentation import frame_of_tests
+from multicentre.estimator.presentation import frame_of_tests, number_or_none
 from multicentre.estimator.results import with_note
 from multicentre.estimator.saved import PLAIN, SAVED_TESTS, Arrays, SavedAttributes
 from multicentre.regression.coefficients import (
@@ -26,7 +26,6 @@ from multicentre.regression.coefficients import (
     SAVED_NUMBER,
     HasCoefficients,
     Scales,
-    number_or_none,
     to_units,
 )
 from multicentre.regression.linear_model import LinearModel
@@ -152,7 +151,7 @@ class MixedResults(HasCoefficients, FederatedEstimator):
         spread = ", ".join(f"{name} {value:.4g}" for name, value in self.variances()["standard_deviation"].items())
         icc = f"; intraclass correlation {self.icc_:.3g}" if np.isfinite(self.icc_) else ""
         remark = (
-            f"{self._kind}; {self.n_patients_} patients of {self.n_sites_} sites; standard deviation between sites: "
+            f"{self._kind}; {self.n_patients_:,} patients of {self.n_sites_} sites; standard deviation between sites: "
             f"{spread}{icc}; log-likelihood {self.log_likelihood_:.6g}, AIC {self.aic_:.6g}."
         )
         remark = f"{remark} {self.joint_tests_text()}".rstrip()
@@ -167,7 +166,7 @@ class MixedResults(HasCoefficients, FederatedEstimator):
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the tables of coefficients and of variances between sites, and a forest plot."""
         tables = {"Coefficients": self.to_frame().iloc[:MOST_ROWS], "Variances between sites": self.variances()}
-        caption = f"{self.n_patients_} patients of {self.n_sites_} sites."
+        caption = f"{self.n_patients_:,} patients of {self.n_sites_} sites."
         figures: list[Figure] = []
         for title, frame in tables.items():
             rows = [[name, *map(number_or_none, row)] for name, *row in frame.itertuples()]

@@ -14,7 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.core.published_counts import count_text
 from multicentre.errors import MulticentreError
 from multicentre.estimator.figures import Figure, Forest, Table
-from multicentre.estimator.presentation import effect_text, frame_of_tests, p_text, variable_of
+from multicentre.estimator.presentation import (
+    effect_text,
+    frame_of_tests,
+    number_or_none,
+    p_text,
+    rows_of_tests,
+    variable_of,
+)
 from multicentre.estimator.saved import PLAIN, SAVED_TESTS, SavedAttributes
 from multicentre.estimator.site_estimates import NOT_ESTIMATED, Scale, SiteEstimates
 from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of
@@ -236,7 +243,7 @@ class CoxResults(HasEffects, SurvivalEstimator):
     def _table(self) -> Table:
         names = ["hazard_ratio", "lower", "upper", "p_value", "coefficient", "standard_error"]
         table = self.to_frame()[names].iloc[self._places()]
-        rows = [[name, *(_finite_or_none(value) for value in row)] for name, *row in table.itertuples()]
+        rows = [[name, *map(number_or_none, row)] for name, *row in table.itertuples()]
         columns = ["column", "hazard ratio", "lower", "upper", "p-value", "coefficient", "standard error"]
         caption = (
             f"Per unit of each column, with {100 * self.confidence_level:g} % intervals; {self._sizes()}. "
@@ -267,9 +274,7 @@ class CoxResults(HasEffects, SurvivalEstimator):
         return f" The first {MOST_ROWS} of {n_columns} columns." if n_columns > MOST_ROWS else ""
 
     def _table_of_tests(self) -> Table:
-        names = {"likelihood_ratio": "likelihood ratio", "wald": "Wald", "score": "score"}
-        tests = {f"all coefficients are 0, {names[name]}": self.tests_[name] for name in names if name in self.tests_}
-        caption = "Global tests of the coefficients"
+        caption, tests = "Global tests of the coefficients", dict(self.tests_)
         proportional = self._proportionality()
         if proportional:
             caption += (
@@ -277,15 +282,10 @@ class CoxResults(HasEffects, SurvivalEstimator):
                 f"{proportional['global'].name}"
             )
             tests["proportional hazards, all columns"] = proportional["global"]
-            names_of_rows = [self.feature_names_in_[place] for place in self._places()]
-            tests |= {
-                f"proportional hazards, {name}": proportional[name] for name in names_of_rows if name in proportional
-            }
-        rows: list[list[str | float | None]] = [
-            [name, _finite_or_none(test.statistic), test.degrees_of_freedom, _finite_or_none(test.p_value)]
-            for name, test in tests.items()
-        ]
-        return Table("Tests", f"{caption}.", "model", ["test", "chi-square", "degrees of freedom", "p-value"], rows)
+            names = [self.feature_names_in_[place] for place in self._places()]
+            tests |= {f"proportional hazards, {name}": proportional[name] for name in names if name in proportional}
+        columns = ["test", "chi-square", "degrees of freedom", "p-value"]
+        return Table("Tests", f"{caption}.", "model", columns, rows_of_tests(tests))
 
     def _forest_row(self, name: str, coefficient: float, error: float) -> _Row:
         if not (np.isfinite(coefficient) and np.isfinite(error)):
@@ -308,7 +308,3 @@ class CoxResults(HasEffects, SurvivalEstimator):
 
 
 _Row = tuple[str, float | None, float | None, float | None]
-
-
-def _finite_or_none(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -251,7 +251,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
             table,
             self._remarks(),
             model=self.describe_model(),
-            remark=f"{self.n_patients_} patients, {self.n_events_} events.",
+            remark=f"{self.n_patients_:,} patients, {self.n_events_:,} events.",
         )
 
     def result_tables(self) -> dict[str, pd.DataFrame]:

@@ -127,7 +127,7 @@ class FoldPlan:
         if not self.n_excluded:
             return ""
         total = self.n_excluded + round(float(self.counts.sum()))
-        counts_sentence = f"{count_text(self.n_excluded)} of {total} records are in no fold"
+        counts_sentence = f"{count_text(self.n_excluded)} of {total:,} records are in no fold"
         if not self.n_left_out:
             return f"{counts_sentence}: they lack an identifier or covariate, or the strategy excludes them."
         others = "" if self.n_left_out == self.n_excluded else f"{count_text(self.n_left_out)} of them "
@@ -137,7 +137,9 @@ class FoldPlan:
 
     def summary(self) -> str:
         """Return a description of the number of folds, their sizes and the records without a fold."""
-        folds = f"{self.strategy}: {self.n_splits} folds of {self.counts.min():.0f} to {self.counts.max():.0f} records."
+        folds = (
+            f"{self.strategy}: {self.n_splits} folds of {self.counts.min():,.0f} to {self.counts.max():,.0f} records."
+        )
         chance = "" if self.facts.get("balanced", True) else "Their sizes are random."
         return " ".join(sentence for sentence in (folds, chance, self.exclusions) if sentence)
 
