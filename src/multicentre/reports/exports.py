@@ -16,6 +16,8 @@ from multicentre.reports.tables import PageTable
 WORD, LATEX = "results/tables.docx", "results/tables.tex"
 # Size of the text of tables in points, as in journals.
 POINTS = 8
+# Width of a line of a page of 21 cm.
+LINE_CM = 17.4
 _PREAMBLE = r"""% Compile twice with pdflatex; with lualatex where names have letters that are neither Latin nor Greek.
 \documentclass[a4paper]{article}
 \usepackage[utf8]{inputenc}
@@ -87,7 +89,7 @@ def word_document(tables: Sequence[PageTable]) -> bytes:
     document = Document()
     section = document.sections[0]
     section.page_width, section.page_height = Cm(21.0), Cm(29.7)
-    section.left_margin = section.right_margin = Cm(1.8)
+    section.left_margin = section.right_margin = Cm((21.0 - LINE_CM) / 2)
     document.styles["Normal"].font.name = "Arial"
     document.styles["Normal"].font.size = Pt(POINTS)
     for number, table in enumerate(tables, start=1):
@@ -99,6 +101,8 @@ def word_document(tables: Sequence[PageTable]) -> bytes:
 
 
 def _add_to_word(document: Any, part: PageTable, number: str, *, is_first: bool) -> None:
+    from docx.shared import Cm
+
     caption = document.add_paragraph()
     caption.paragraph_format.keep_with_next = True
     caption.add_run(number).bold = True
@@ -116,6 +120,9 @@ def _add_to_word(document: Any, part: PageTable, number: str, *, is_first: bool)
     _rule(table.rows[0], "top", "bottom")
     _rule(table.rows[-1], "bottom")
     _repeat(table.rows[0])
+    # Shares of the line as on the page; equal columns would break the names of rows.
+    for column, width in zip(table.columns, part.widths, strict=True):
+        column.width = Cm(LINE_CM * width / sum(part.widths))
     document.add_paragraph()
 
 

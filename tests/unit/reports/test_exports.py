@@ -77,3 +77,9 @@ def test_word_has_every_cell_under_the_number_of_the_report():
     assert texts[-1] == "Table 2. Effects."
     last = [[cell.text for cell in row.cells] for row in document.tables[-1].rows]
     assert last == [list(SMALL.columns), *map(list, SMALL.rows)]
+    for table, part in zip(document.tables, [*WIDE.parts, *SMALL.parts], strict=True):
+        widths = [column.width.cm for column in table.columns]
+        assert sum(widths) == pytest.approx(17.4, abs=0.1)
+        assert [width / widths[0] for width in widths] == pytest.approx(
+            [w / part.widths[0] for w in part.widths], rel=0.01
+        )
