@@ -96,13 +96,13 @@ class Labels:
         return self._pattern.sub(lambda match: self._label(match, words), text) if self.labels or self.levels else text
 
     def _label(self, match: re.Match[str], words: frozenset[str]) -> str:
-        """Return the label of a name, with a colon where a level follows, or the name with its level: ``arm = y``."""
+        """Return the label of a name, with a colon where a level follows; in a study without labels, ``arm = y``."""
         pair, name, sign = match.groups()
         if pair:
             category, level = self._pairs[pair]
-            if category in self.labels:
-                return f"{self.labels[category]}: {level}"
-            return pair if category in words and "=" not in pair else f"{category} = {level}"
+            if category not in self.labels and category in words and "=" not in pair:
+                return pair
+            return f"{self.labels.get(category, category)}{': ' if self.labels else ' = '}{level}"
         if name in words:
             return match[0]
         return f"{self.labels[name]}: " if sign else self.labels[name]

@@ -41,8 +41,9 @@ def test_names_are_replaced_as_whole_words(name, shown):
 @pytest.mark.parametrize("text", ["grade=II", "grade = II", "grade II"])
 def test_a_level_without_label_is_written_in_one_way(text):
     unlabelled = Labels({}, {"grade": ("I", "II"), "p": (0, 1)})
-    for labels in (unlabelled, Labels({"age": "age (years)"}, unlabelled.levels)):
-        assert labels.name(text) == labels.sentence(text) == "grade = II"
+    assert unlabelled.name(text) == unlabelled.sentence(text) == "grade = II"
+    labels = Labels({"age": "age (years)"}, unlabelled.levels)
+    assert labels.name(text) == labels.sentence(text) == "grade: II"
     assert unlabelled.sentence("p 1 of all, p=1") == "p 1 of all, p = 1"
     forest = Forest(f"Hazard ratio of {text}", "", "model", "hazard ratio", [text], [1], [1], [1], 0, 1.0)
     assert unlabelled.figure(forest).rows == ["grade = II"]
@@ -96,4 +97,4 @@ def test_a_level_with_the_name_of_a_variable_stays_a_level():
 def test_levels_follow_a_colon_also_without_a_label_of_their_category():
     labels = Labels({"age": "age (years)"}, {"sex": ("f", "m")})
     assert labels.name("sex = f (reference)") == "sex: f (reference)"
-    assert labels.sentence("Hazard ratio of sex=m: 1.1, given age.") == "Hazard ratio of sex=m: 1.1, given age (years)."
+    assert labels.sentence("Ratio of sex=m: 1.1, given age.") == "Ratio of sex: m: 1.1, given age (years)."

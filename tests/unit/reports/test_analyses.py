@@ -127,8 +127,9 @@ def test_links_of_the_answers_lead_to_their_results(page):
 def test_methods_name_parameters_and_sources_with_an_entry_each(page):
     methods = sections(page)["methods"]
     assert "We analysed 300 patients of" in methods
-    model = "Hazard: Cox regression; stratified by site; robust standard errors (FedCox; 291 patients, 80 events) ["
+    model = "Hazard: Cox regression; stratified by site; robust standard errors. 9 events after the horizon"
     assert model in methods
+    assert "(FedCox; 291 patients, 80 events) [" in methods
     assert "Late deaths: The sites refused the analysis (Too few at c.csv)." in methods
     assert methods.count("FedCox") == 1
     assert "duan2020" not in methods

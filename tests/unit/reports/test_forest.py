@@ -56,7 +56,7 @@ def test_an_unknown_row_says_so():
 
 
 def test_a_narrow_forest_marks_its_reference_below_the_whole_name():
-    rows = [f"Treatment: standard of care{REFERENCE}", "age"]
+    rows = [f"Treatment: standard care{REFERENCE}", "age"]
     drawing = draw(Forest("", "", "model", "hazard ratio", rows, [1, 2], [None, 1.5], [None, 3], 0, 1.0), NARROW)
-    assert "Treatment: standard of care" in drawing
+    assert "Treatment: standard care" in drawing
     assert "1.000 (reference)" in drawing
