@@ -113,7 +113,7 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
             if isinstance(error, OSError) and is_full(error):
                 full = cannot_write(Path(error.filename or "."), error)
                 raise _exit_after(error, str(full), full.exit_code, bool(kwargs.get("as_json"))) from None
-            message = f"Internal error in multicentre: {type(error).__name__}. The traceback is in {_keep_trace(error)}"
+            message = f"Internal error in multicentre: {type(error).__name__}. The traceback {_keep_trace(error)}"
             raise _exit_after(error, message, BUG, bool(kwargs.get("as_json"))) from None
 
     return guarded
@@ -145,8 +145,14 @@ def _exit_after(error: BaseException, message: str, status: int, as_json: bool) 
     return typer.Exit(status)
 
 
-def _keep_trace(error: Exception) -> Path:
-    with tempfile.NamedTemporaryFile("w", prefix="multicentre-", suffix=".log", encoding="utf-8", delete=False) as file:
-        file.write(f"{' '.join(sys.argv)}\n\n")
-        file.writelines(traceback.format_exception(error))
-    return Path(file.name)
+def _keep_trace(error: Exception) -> str:
+    """Store a traceback, and return where it is; the traceback itself if no temporary file can be written."""
+    trace = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="multicentre-", suffix=".log", encoding="utf-8", delete=False
+        ) as file:
+            file.write(f"{' '.join(sys.argv)}\n\n{trace}")
+    except OSError:
+        return f"follows:\n{trace}"
+    return f"is in {file.name}"

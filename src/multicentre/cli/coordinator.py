@@ -60,12 +60,9 @@ def up(
 
     The command fails if the configuration would give outsiders access.
     """
-    from multicentre.core.disk import use_folder
     from multicentre.deployment.superlink import Coordinator
 
-    consortium = _consortium(folder)
-    use_folder(consortium.state)
-    Coordinator(consortium, proxy.value, show).run()
+    Coordinator(_consortium(folder), proxy.value, show).run()
 
 
 @app.command()
@@ -234,9 +231,12 @@ def analysts(folder: Folder = Path(), as_json: AsJson = False) -> None:
 
 
 def _consortium(folder: Path) -> Consortium:
+    from multicentre.core.disk import use_folder
     from multicentre.deployment.coordinator_folder import Consortium
 
-    return Consortium.read(folder)
+    consortium = Consortium.read(folder)
+    use_folder(consortium.state)
+    return consortium
 
 
 def _show_roster_change(consortium: Consortium, before: Fingerprints, after: Fingerprints) -> None:

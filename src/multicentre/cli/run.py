@@ -52,6 +52,7 @@ def run(
     if coordinator is not None and coordinator.is_socket():
         folder = _run_at_service(study, resume, output, coordinator, analyst)
     else:
+        _use_folder_of(coordinator)
         with progress() as listener:
             folder = _run(study, resume, output, coordinator, analyst, listener)
     report = finish_run(folder)
@@ -61,6 +62,15 @@ def run(
     show(f"Run folder: {folder.path}")
     show(f"Report: {report}")
     return None
+
+
+def _use_folder_of(coordinator: Path | None) -> None:
+    """Store temporary files and compiled kernels with the coordinator's if there is no other place."""
+    if coordinator is not None:
+        from multicentre.core.disk import use_folder
+        from multicentre.deployment.coordinator_folder import Consortium
+
+        use_folder(Consortium.read(coordinator).state)
 
 
 def _run_at_service(

@@ -120,10 +120,9 @@ def approve(
     from multicentre.deployment import approvals
     from multicentre.deployment.proposal_review import review
     from multicentre.deployment.proposals import recognise
-    from multicentre.deployment.site_folder import read_site
     from multicentre.deployment.site_service import card_of
 
-    site = read_site(folder)
+    site = _site(folder)
     current = approvals.read_approvals(site.approved)
     if not items:
         _check_only_listed(revoke=revoke, analysts=analysts)
@@ -171,10 +170,9 @@ def reject(
     from multicentre.deployment import approvals
     from multicentre.deployment.decisions import WHO_READS_IT, check_reason
     from multicentre.deployment.proposals import recognise
-    from multicentre.deployment.site_folder import read_site
     from multicentre.deployment.site_service import card_of
 
-    site, proposal, reason = read_site(folder), recognise(str(study)), check_reason(reason)
+    site, proposal, reason = _site(folder), recognise(str(study)), check_reason(reason)
     notify(f"{proposal.kind} {proposal.name}\n  fingerprint {proposal.fingerprint}\n  reason      {reason}")
     notify(WHO_READS_IT)
     if not yes:
@@ -194,9 +192,8 @@ def check(
     The cards list the fields that each approved study would release from this site.
     """
     from multicentre.deployment.site_check import examine
-    from multicentre.deployment.site_folder import read_site
 
-    examination = examine(read_site(folder), check_coordinator=not offline)
+    examination = examine(_site(folder), check_coordinator=not offline)
     if as_json:
         show_json(_as_dict(examination))
     else:
@@ -219,13 +216,10 @@ def up(
 
     The process opens no port to the outside.
     """
-    from multicentre.core.disk import use_folder
     from multicentre.deployment.site_check import examine
-    from multicentre.deployment.site_folder import read_site
     from multicentre.deployment.site_process import serve
 
-    site, stop = read_site(folder), threading.Event()
-    use_folder(site.folder)
+    site, stop = _site(folder), threading.Event()
 
     def ready() -> None:
         examination = examine(site, check_coordinator=False, check_data=False)
@@ -267,10 +261,9 @@ def show_log(
     The output covers all runs. Each ledger is verified.
     """
     from multicentre.cli.ledger import show_ledger
-    from multicentre.deployment.site_folder import read_site
     from multicentre.privacy.ledger import read_ledger, verify_ledger
 
-    site = read_site(folder)
+    site = _site(folder)
     paths = _ledgers_of(site, study)
     for path in paths:
         verify_ledger(path, keys=[site.identity.public.hex()])
@@ -294,18 +287,27 @@ def acknowledge(
 
     Runs can then continue. The site must be stopped. Ends that other parties recorded contradict the ledger for ever.
     """
-    from multicentre.deployment.site_folder import read_site
     from multicentre.deployment.site_opening import open_ledger
     from multicentre.deployment.site_process import site_lock
     from multicentre.privacy.ledger_witnesses import acknowledge_loss
 
-    site = read_site(folder)
+    site = _site(folder)
     (path,) = _ledgers_of(site, study)
     with site_lock(site):
         entries, digest = acknowledge_loss(open_ledger(site, study, repair=True))
     if as_json:
         return show_json({"study": study, "entries": entries, "hash": digest})
     return show(f"{path}: the loss of the end after entry {entries} ({digest}) is acknowledged.")
+
+
+def _site(folder: Path) -> Site:
+    """Read a site's folder; temporary files and compiled kernels are stored there if there is no other place."""
+    from multicentre.core.disk import use_folder
+    from multicentre.deployment.site_folder import read_site
+
+    site = read_site(folder)
+    use_folder(site.folder)
+    return site
 
 
 def _ask(action: Literal["approve", "reject"]) -> None:

@@ -1,13 +1,16 @@
 """Progress and text tables."""
 
+import errno
 import io
 import sys
 import warnings
 
 import pytest
+import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from multicentre.cli import console
 from multicentre.cli.console import handle_errors, program
 from multicentre.cli.progress import Bars, Lines
 from multicentre.cli.summary import describe_comparison, describe_left_out, describe_releases
@@ -108,3 +111,20 @@ def test_the_next_command_is_one_that_the_reader_can_enter(on_path, entered, tmp
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [".venv/bin/multicentre", "demo"])
     assert program() == entered
+
+
+def test_an_internal_error_without_a_place_for_its_traceback_prints_it(monkeypatch, capsys):
+    def nowhere(*_, **__):
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory")
+
+    @handle_errors
+    def divide():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(console.tempfile, "NamedTemporaryFile", nowhere)
+    with pytest.raises(typer.Exit) as ended:
+        divide()
+    assert ended.value.exit_code == 70
+    printed = capsys.readouterr().err
+    assert "Internal error in multicentre: ZeroDivisionError. The traceback follows:\nTraceback" in printed
+    assert "in divide" in printed
