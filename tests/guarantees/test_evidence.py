@@ -1,7 +1,9 @@
 """Evidence is looked at: lost ledgers and memories, and settings that permit more than approved, stop the next run."""
 
+import contextlib
 import json
 import re
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from multicentre.core import disk
 from multicentre.deployment.approvals import ApprovedStudy
 from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.site_check import examine
-from multicentre.deployment.site_folder import read_site
+from multicentre.deployment.site_folder import STATED_TERMS, read_site
 from multicentre.deployment.site_opening import open_study_files
 from multicentre.errors import ConfigurationError, IntegrityError, LedgerWarning, MessageError, RefusedByPolicy
 from multicentre.estimator.registry import METHODS
@@ -235,7 +237,7 @@ def test_a_policy_that_is_weaker_than_at_the_approval_needs_another(hospitals):
     whole = (folder / "site.toml").read_text()
     set_terms(folder, "min_patients = 10 ", "min_patients = 11 ")
     hospitals.federation()  # a stricter policy needs none
-    (folder / "site.toml").write_text(whole[: whole.index("min_sites_in_sum =")])
+    (folder / "site.toml").write_text(whole.replace("min_sites_in_sum = 3", "min_sites_in_sum = 2"))
     with pytest.raises(ConfigurationError, match="cannot open this study"):
         hospitals.federation()
     assert "min_sites_in_sum was 3 and is 2" in str(examine(read_site(folder), check_coordinator=False).findings)
@@ -264,6 +266,26 @@ def test_settings_without_a_policy_are_refused(hospitals, content):
     path.write_text(f"{content}\n{first}" if content.startswith("policy =") else f"{first}{content}{rest}")
     with pytest.raises(ConfigurationError, match="policy"):
         read_site(hospitals.root / "lyon")
+
+
+def test_settings_cut_off_anywhere_keep_the_policy_or_are_refused(tmp_path):
+    """A term that is lost with the end of the file never falls back to a weaker default."""
+    path = make_site("lyon", tmp_path / "lyon").folder / "site.toml"
+    written = path.read_text()
+    assert tuple(tomllib.loads(written)["policy"]) == STATED_TERMS
+    stricter = written.replace("secure_sums_only = false", "secure_sums_only = true")
+    stricter = stricter.replace("min_sites_in_sum = 3", "min_sites_in_sum = 7").replace(
+        "_patients = 10 ", "_patients = 500 "
+    )
+    path.write_text(stricter)
+    whole, n_read = read_site(path.parent).policy_for("s"), 0
+    lines = stricter.splitlines(keepends=True)
+    for n_lines in range(len(lines)):
+        path.write_text("".join(lines[:n_lines]))
+        with contextlib.suppress(ConfigurationError):
+            assert read_site(path.parent).policy_for("s") == whole
+            n_read += 1
+    assert 0 < n_read < len(lines)  # only comments may be lost
 
 
 def test_a_list_of_signed_runs_that_is_gone_is_missed(tmp_path):

@@ -19,7 +19,15 @@ from multicentre.estimator.parameters import Flag, OneOf, ParameterRanges, Real,
 from multicentre.estimator.presentation import p_text
 from multicentre.estimator.results import with_note
 from multicentre.estimator.site_estimates import NO_ERROR, Scale, SiteEstimates, undo_scale
-from multicentre.statistics.meta_analysis import HartungKnapp, Mean, Pooled, TauMethod, leave_one_out, pool
+from multicentre.statistics.meta_analysis import (
+    HartungKnapp,
+    Mean,
+    Pooled,
+    TauMethod,
+    describe_limits,
+    leave_one_out,
+    pool,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,7 +142,7 @@ class Combination:
         pooled = self.pooled
         if not pooled.k:
             return "0 sites with an estimate: heterogeneity is not defined."
-        limits = self.limits()
+        limits = pooled.limits()
         if pooled.k == 1:
             return limits[0]
         if self.terms.hartung_knapp == "adhoc":
@@ -145,24 +153,6 @@ class Combination:
             f"H {np.sqrt(pooled.h_squared):.2f}, tau squared {pooled.tau_squared:.4g} ({self.terms.method})."
             f"{''.join(f' {limit}' for limit in limits)}"
         )
-
-    def limits(self) -> list[str]:
-        """Return a sentence per limit of the combined estimates: one site, no estimated variance, narrow interval."""
-        pooled = self.pooled
-        if pooled.k == 1:
-            return ["Only 1 site has an estimate: there is nothing to combine, and heterogeneity is not defined."]
-        sentences = []
-        if pooled.k == 2 and not pooled.tau_squared:
-            sentences.append(
-                "The variance between two sites is estimated as 0: random effects are the fixed effect, and a new site "
-                "may differ more."
-            )
-        if pooled.is_narrow:
-            sentences.append(
-                "The Hartung-Knapp interval is narrower than that of the fixed effect, because the sites agree more "
-                'than by chance; hartung_knapp="adhoc" avoids this.'
-            )
-        return sentences
 
     def leave_one_out(self) -> pd.DataFrame:
         """Return a row per site that is left out: random effects and heterogeneity of the other sites.
@@ -178,15 +168,20 @@ class Combination:
             raise ConfigurationError(
                 f"at least two sites must have an estimate; got {len(self.sites)}", where="leave_one_out"
             )
+        others = leave_one_out(self.estimates, self.standard_errors, **vars(self.terms))
         rows = [
             [
                 *(each.random.value, each.random.standard_error, each.random.lower, each.random.upper),
                 *(each.q, each.i_squared, each.tau_squared),
             ]
-            for each in leave_one_out(self.estimates, self.standard_errors, **vars(self.terms))
+            for each in others
         ]
         names = ["estimate", "standard_error", "lower", "upper", "q", "i_squared", "tau_squared"]
-        return pd.DataFrame(rows, index=pd.Index(self.sites, name="without"), columns=names)
+        limits = describe_limits(
+            {f"without {site}": each.limits() for site, each in zip(self.sites, others, strict=True)}
+        )
+        frame = pd.DataFrame(rows, index=pd.Index(self.sites, name="without"), columns=names)
+        return with_note(frame, "", remark=" ".join(limits))
 
     def forest(self, title: str = "Estimates by site", *, fit: tuple[float, float] | None = None) -> Forest:
         """Return the forest plot as plain values: a row per site, then the combined estimates.
@@ -230,7 +225,7 @@ class Combination:
 
     @property
     def _weights(self) -> Floats:
-        weights = 1.0 / (self.standard_errors**2 + (self.pooled.tau_squared if len(self.estimates) else 0.0))
+        weights = 1.0 / (self.standard_errors**2 + np.nan_to_num(self.pooled.tau_squared))
         return np.asarray(weights / max(float(weights.sum()), np.finfo(float).tiny), dtype=np.float64)
 
     def _shown(self, frame: pd.DataFrame) -> list[Floats]:
@@ -261,11 +256,12 @@ class Combinations(dict[str, Combination]):
         return pd.DataFrame.from_dict(rows, orient="index", columns=names)
 
     def summary(self) -> pd.DataFrame:
-        """Return the table of :meth:`to_frame`; its printed form ends with the sites that were left out."""
+        """Return the table of :meth:`to_frame`; its printed form ends with their limits and sites left out."""
         from multicentre.errors import describe_reasons
 
-        reasons = {site: reason for each in self.values() for site, reason in each.left_out.items()}
-        return with_note(self.to_frame(), f"Without {describe_reasons(reasons)}." if reasons else "")
+        texts = dict.fromkeys(describe_reasons(each.left_out) for each in self.values() if each.left_out)
+        without = f"Without {'; '.join(texts)}." if texts else ""
+        return with_note(self.to_frame(), without, remark=" ".join(_limits_of(self)))
 
     def __str__(self) -> str:
         """Return the summary."""
@@ -408,15 +404,14 @@ def combine(
     return combined
 
 
+def _limits_of(combined: Mapping[str, Combination]) -> list[str]:
+    return describe_limits({name: each.pooled.limits() for name, each in combined.items()})
+
+
 def _warn_of_limits(combined: Mapping[str, Combination]) -> None:
     """Warn once per limit, with the columns that it concerns."""
-    columns: dict[str, list[str]] = {}
-    for name, each in combined.items():
-        for limit in each.limits():
-            columns.setdefault(limit, []).append(name)
-    for limit, names in columns.items():
-        place = f"{name_some(names)}: " if any(names) else ""
-        warnings.warn(f"{place}{limit}", CombinationWarning, stacklevel=3)
+    for limit in _limits_of(combined):
+        warnings.warn(limit, CombinationWarning, stacklevel=3)
 
 
 def _of_column(estimates: SiteEstimates, place: int, terms: Terms) -> Combination:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from multicentre.core.printable import restored
 from multicentre.estimator.printing import table_text
 
 # Rows of one printed table, so that the results of an analysis fit a screen.
@@ -65,7 +66,7 @@ def _table(path: Path, shown_path: str, *, is_first: bool) -> str:
     """Return a table, as the model prints it; of a long one, only the first rows if it is the main table, else none."""
     import pandas as pd
 
-    frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+    frame = pd.read_csv(path, keep_default_na=False, na_values=[""]).map(restored).rename(columns=restored)
     if len(frame) > MOST_ROWS and not is_first:
         return f"{path.stem}: {len(frame):,} rows in {shown_path}"
     names = frame.columns.tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,11 @@ from multicentre.errors import ConfigurationError
 
 LARGEST = 4 * 2**20  # bytes; settings, studies and rosters have some kilobytes
 _TOO_DEEP = "Values are nested too deep"
+# Levels of tables and lists in a file; ours have fewer than 20. Later steps, and Python, take some hundreds.
+MOST_LEVELS = 100
+# A dotted key of more parts, for which the parser of TOML takes quadratic time.
+_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_LONG_KEY = re.compile(rf"""(?<![A-Za-z0-9_"'-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}""")
 
 
 def load_json(text: str | bytes) -> Any:
@@ -22,9 +28,12 @@ def load_json(text: str | bytes) -> Any:
         The text is not JSON in UTF-8, or is nested too deep.
     """
     try:
-        return json.loads(text)
+        content = json.loads(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
+    if _is_too_deep(content):
+        raise ValueError(_TOO_DEEP)
+    return content
 
 
 def load_toml(content: str | bytes) -> dict[str, Any]:
@@ -35,10 +44,28 @@ def load_toml(content: str | bytes) -> dict[str, Any]:
     ValueError
         The text is not TOML in UTF-8, or is nested too deep.
     """
+    text = content if isinstance(content, str) else content.decode()
+    if _LONG_KEY.search(text):
+        raise tomllib.TOMLDecodeError(_TOO_DEEP)
     try:
-        return tomllib.loads(content if isinstance(content, str) else content.decode())
+        tables = tomllib.loads(text)
     except RecursionError:
         raise tomllib.TOMLDecodeError(_TOO_DEEP) from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # of a number with thousands of digits
+        raise tomllib.TOMLDecodeError("A number has too many digits") from None
+    if _is_too_deep(tables):
+        raise tomllib.TOMLDecodeError(_TOO_DEEP)
+    return tables
+
+
+def _is_too_deep(content: Any) -> bool:
+    level = [content] if isinstance(content, dict | list) else []
+    for _ in range(MOST_LEVELS):
+        level = [one for each in level for one in (each.values() if isinstance(each, dict) else each)]
+        level = [each for each in level if isinstance(each, dict | list)]
+    return bool(level)
 
 
 def parse_toml(content: str | bytes, description: str, where: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ _MOVING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\u2212")
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # Marks that change the direction of text, and control characters that JSON and TOML permit in a text.
-_UNESCAPED = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def harmless(text: str) -> str:
@@ -43,6 +43,15 @@ def inert(cell: Any) -> Any:
     if not plain.lstrip().startswith(_FORMULA_STARTS) or plain == "-" or _NUMBER.fullmatch(plain):
         return plain
     return f"'{plain}"
+
+
+def restored(cell: Any) -> Any:
+    """Return the value of a cell without the apostrophe of :func:`inert`, for a terminal.
+
+    >>> restored("'-0.1 (1.0)"), restored("'quoted'"), restored(1.5)
+    ('-0.1 (1.0)', "'quoted'", 1.5)
+    """
+    return cell[1:] if isinstance(cell, str) and cell.startswith("'") and inert(cell[1:]) == cell else cell
 
 
 def escaped(text: str) -> str:

@@ -227,14 +227,14 @@ def levels_left(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]
 
 
 def have_other_levels(levels: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Return whether two tables declare different levels; numeric columns declare no levels.
+    """Return whether two tables declare different levels, in any order; numeric columns declare no levels.
 
     Examples
     --------
-    >>> have_other_levels(("sex=f", "sex=m"), ()), have_other_levels(("sex=f", "sex=m"), ("sex=m", "sex=f"))
+    >>> have_other_levels(("sex=f", "sex=m"), ("sex=m", "sex=f")), have_other_levels(("sex=f", "sex=m"), ("sex=f",))
     (False, True)
     """
-    return bool(levels) and bool(others) and levels != others
+    return bool(levels) and bool(others) and set(levels) != set(others)
 
 
 def read_level(X: Floats, columns: Sequence[str], names: Sequence[str], level: str) -> Floats | None:

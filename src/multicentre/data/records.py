@@ -1,7 +1,8 @@
-"""Canary records for privacy audits: one patient is copied, amplified and added to a site's data."""
+"""Canary records for privacy audits, effective numbers of records, and the range of their sums of squares."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.concatenate import concatenate
 from multicentre.data.kinds import kind_of
+from multicentre.errors import DataError
 
 T = TypeVar("T")
 
@@ -193,3 +195,14 @@ def fewest_different(X: NDArray[np.float64]) -> int:
         groups = (len(observed), len(values) - len(observed), len(observed) - commonest)
         fewest = min([fewest, *(size for size in groups if size), *([1] if is_dominated(observed) else [])])
     return fewest
+
+
+def check_squares(names: Sequence[str], squares: NDArray[np.float64], most: float) -> None:
+    """Raise DataError if sums of squares are beyond the range of sums; the message names the columns, no value."""
+    beyond = [name for name, square in zip(names, squares.tolist(), strict=True) if abs(square) > most]
+    if beyond:
+        raise DataError(
+            f"sums of squares about the means must be at most {most:.3g}; they are larger for {', '.join(beyond[:5])}",
+            where="columns",
+            hint="Use a larger unit, for example thousands per microlitre.",
+        )

@@ -278,7 +278,7 @@ def _rows_of_data(data: Any, columns: tuple[str, ...], levels: tuple[str, ...]) 
         raise SchemaMismatch(
             f"X must have the levels of the categories of the fit; got different levels of {', '.join(other[:8])}",
             where="X",
-            hint="Declare the same levels in the same order.",
+            hint="Declare the same levels.",
         )
     if data.columns == columns:
         return np.asarray(data.X, dtype=np.float64)

@@ -15,7 +15,7 @@ from multicentre.data.flow import Flow
 from multicentre.data.identifiers import Identified
 from multicentre.data.screening import warn_of_columns
 from multicentre.data.table import ColumnCheck, checked_columns
-from multicentre.errors import DataError
+from multicentre.errors import DataError, name_some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -264,8 +264,8 @@ def _checked_levels(levels: Sequence[str], columns: tuple[str, ...]) -> tuple[st
     if undeclared or len(set(levels)) < len(levels):
         raise DataError(
             f"levels must be unique and include all columns of a category; got {len(levels)} levels, of which "
-            f"{len(set(levels))} are different, without {len(undeclared)} columns",
+            f"{len(set(levels))} are different{', without ' * bool(undeclared)}{name_some(undeclared)}",
             where="levels",
-            hint='Example: levels=["sex=f", "sex=m"].',
+            hint='Example: levels=["sex=f", "sex=m"]. Rename a column that is no level of the category before its "=".',
         )
     return levels_left(levels, columns)

@@ -8,9 +8,9 @@ import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from multicentre.core.storage import check_owner_writes_alone, check_site_name
 from multicentre.deployment.settings import read_settings
@@ -24,6 +24,11 @@ SETTINGS = "site.toml"
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DEFAULT_PORT = 443  # of HTTPS
+# Terms of [policy] that `site keygen` writes. One that is missing was lost, and its default may be weaker.
+STATED_TERMS = (
+    *("min_patients", "min_patients_in_total", "min_difference", "secure_sums_only", "exact_times", "relations"),
+    "min_sites_in_sum",
+)
 # Remedy for a lost vault key, of which no other site has a copy.
 _NO_COPY = (
     "Only this site has this key. Restore it from a backup of this site, or generate a new one: multicentre secret new "
@@ -49,6 +54,14 @@ def _validate_address(address: str) -> str:
     if match is None or not 0 < int(match["port"]) < 2**16:
         raise ValueError("an address, host:port")
     return bare
+
+
+def _validate_terms(policy: Any) -> Any:
+    """Return the policy of ``site.toml``, whose table states every term of a new site."""
+    missing = [term for term in STATED_TERMS if term not in policy] if isinstance(policy, dict) and policy else []
+    if missing:
+        raise ValueError(f"a table that states {', '.join(missing)}, as `site keygen` writes it, is needed")
+    return policy
 
 
 class AboutSite(Table):
@@ -86,7 +99,8 @@ class SiteSettings(Table):
     site: AboutSite
     coordinator: CoordinatorTable
     keys: KeysTable = Field(default={}, validate_default=True)
-    policy: PolicySource  # without a default: a file that was cut off must not fall back to a weaker policy
+    # Without a default, of the table or a term: a file that was cut off must not fall back to a weaker policy.
+    policy: Annotated[PolicySource, BeforeValidator(_validate_terms)]
     studies: dict[str, StudyOverrides] = Field(default_factory=dict)
 
 

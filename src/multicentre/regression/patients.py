@@ -6,7 +6,6 @@ weights. The guard refuses an answer with too few.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast, get_args
 
@@ -19,7 +18,7 @@ from multicentre.core.steps import step
 from multicentre.core.wire import encode
 from multicentre.data.missing.values import Missing
 from multicentre.data.rare_columns import RareColumnsPart
-from multicentre.data.records import effective_number, fewest_different, is_dominated
+from multicentre.data.records import check_squares, effective_number, fewest_different, is_dominated
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 from multicentre.regression import messages
@@ -34,18 +33,6 @@ RegressionMissing = Literal["complete", "indicator", "mean"]
 STEEPEST = 1e3
 # Rounding error of effective numbers; 10 equal patients must not count as 9.
 ROUNDING = 1e-6
-
-
-def check_range(names: Sequence[str], squares: Floats) -> None:
-    """Raise DataError if sums of squares are beyond the range of sums; the message names the columns, no value."""
-    beyond = [name for name, square in zip(names, squares.tolist(), strict=True) if abs(square) > messages.TOTAL]
-    if beyond:
-        raise DataError(
-            f"sums of squares about the means must be at most {messages.TOTAL:.3g}; they are larger for "
-            f"{', '.join(beyond[:5])}",
-            where="columns",
-            hint="Use a larger unit, for example thousands per microlitre.",
-        )
 
 
 class RegressionPatients(RareColumnsPart):
@@ -91,8 +78,8 @@ class RegressionPatients(RareColumnsPart):
         outcome = self._outcome - request.mean
         products = rows.T @ (rows * weights[:, None])
         names = [self.data.columns[place] for place in self._places]
-        check_range(names, np.diagonal(products))
-        check_range(["the outcome"], weights @ np.square(outcome)[:, None])
+        check_squares(names, np.diagonal(products), messages.TOTAL)
+        check_squares(["the outcome"], weights @ np.square(outcome)[:, None], messages.TOTAL)
         return messages.Moments(
             products,
             rows.T @ (weights * outcome),

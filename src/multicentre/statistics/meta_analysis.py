@@ -15,12 +15,15 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, norm, t
+
+from multicentre.errors import name_some
 
 Floats = NDArray[np.float64]
 TauMethod = Literal["REML", "DL"]
@@ -65,9 +68,9 @@ class Pooled:
     fixed, random : Mean
         Combined estimates under fixed and random effects.
     tau_squared : float
-        Variance between sites.
+        Variance between sites; NaN for one estimate, as are all measures of heterogeneity.
     q, q_p_value : float
-        Cochran's Q, and its p-value with k - 1 degrees of freedom; NaN for one estimate.
+        Cochran's Q, and its p-value with k - 1 degrees of freedom.
     i_squared, h_squared : float
         Variance between sites as a share of the total variance, and the total variance as a multiple of the variance
         within a typical site.
@@ -85,10 +88,22 @@ class Pooled:
     h_squared: float
     prediction: tuple[float, float]
 
-    @property
-    def is_narrow(self) -> bool:
-        """True if the interval of random effects is narrower than that of the fixed effect."""
-        return bool(self.random.upper - self.random.lower < (1.0 - NARROW) * (self.fixed.upper - self.fixed.lower))
+    def limits(self) -> list[str]:
+        """Return a sentence per limit of the combined estimates: one site, no estimated variance, narrow interval."""
+        if self.k == 1:
+            return ["Only 1 site has an estimate: there is nothing to combine, and heterogeneity is not defined."]
+        sentences = []
+        if self.k == 2 and not self.tau_squared:
+            sentences.append(
+                "The variance between two sites is estimated as 0: random effects are the fixed effect, and a new site "
+                "may differ more."
+            )
+        if self.random.upper - self.random.lower < (1.0 - NARROW) * (self.fixed.upper - self.fixed.lower):
+            sentences.append(
+                "The Hartung-Knapp interval is narrower than that of the fixed effect, because the sites agree more "
+                'than by chance; hartung_knapp="adhoc" of combine avoids this.'
+            )
+        return sentences
 
 
 def pool(
@@ -118,7 +133,7 @@ def pool(
     >>> pooled.fixed.value, pooled.q, pooled.i_squared, pooled.tau_squared
     (2.0, 8.0, 0.875, 7.0)
     """
-    variances, k = errors**2, len(estimates)
+    variances, k, nan = errors**2, len(estimates), float("nan")
     q = cochran_q(estimates, variances)
     tau_squared = 0.0 if k < 2 else {"DL": dersimonian_laird, "REML": reml}[method](estimates, variances)
     level = 0.5 + confidence_level / 2.0
@@ -135,13 +150,34 @@ def pool(
         k,
         fixed,
         random,
-        tau_squared,
-        q,
-        float(chi2.sf(q, k - 1)) if k > 1 else float("nan"),
-        tau_squared / (tau_squared + typical) if k > 1 else 0.0,
-        1.0 + tau_squared / typical if k > 1 else 1.0,
-        (random.value - half, random.value + half) if k > 1 else (float("nan"), float("nan")),
+        *(
+            (
+                tau_squared,
+                q,
+                float(chi2.sf(q, k - 1)),
+                tau_squared / (tau_squared + typical),
+                1.0 + tau_squared / typical,
+            )
+            if k > 1
+            else (nan,) * 5
+        ),
+        (random.value - half, random.value + half) if k > 1 else (nan, nan),
     )
+
+
+def describe_limits(limits: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return each sentence on limits once, after the names that it concerns.
+
+    Examples
+    --------
+    >>> describe_limits({"age": ["Only 1 site."], "sex": ["Only 1 site."], "dose": []})
+    ['age, sex: Only 1 site.']
+    """
+    names: dict[str, list[str]] = {}
+    for name, sentences in limits.items():
+        for sentence in sentences:
+            names.setdefault(sentence, []).append(name)
+    return [f"{name_some(each)}: {sentence}" if any(each) else sentence for sentence, each in names.items()]
 
 
 def leave_one_out(

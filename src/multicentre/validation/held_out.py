@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,8 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from multicentre.estimator.figures import Figure, Forest, Table
-from multicentre.statistics.meta_analysis import Pooled, pool
+from multicentre.estimator.results import with_note
+from multicentre.statistics.meta_analysis import Pooled, describe_limits, pool
 from multicentre.validation.scoring.classes.site import ERROR
 
 if TYPE_CHECKING:
@@ -50,11 +51,12 @@ def tabulate_sites(profiles: SiteProfiles) -> pd.DataFrame:
     """
     import pandas as pd
 
-    names = dict.fromkeys(name for scores in profiles.values() for name in scores if not name.endswith(ERROR))
+    names = _names_of(profiles)
     rows = {key: row for name in names for key, row in _rows_of(name, profiles).items()}
     columns = ["value", "standard_error", "lower", "upper", "tau_squared", "i_squared"]
     index = pd.MultiIndex.from_tuples(list(rows), names=["score", "site"])
-    return pd.DataFrame(list(rows.values()), index=index, columns=columns, dtype=float)
+    frame = pd.DataFrame(list(rows.values()), index=index, columns=columns, dtype=float)
+    return with_note(frame, "", remark=" ".join(_limits_of(profiles, names)))
 
 
 def show_sites(profiles: SiteProfiles) -> list[Figure]:
@@ -67,8 +69,23 @@ def show_sites(profiles: SiteProfiles) -> list[Figure]:
         "of Hartung and Knapp; the interval of a new site is a prediction interval."
     )
     columns = ["score", "held-out site", "value", "standard error", "lower", "upper"]
-    figures: list[Figure] = [Table("Held-out sites", caption, "comparison", columns, rows)]
-    return figures + [_forest(name, frame.loc[[name]].droplevel("score"), caption) for name in _FIRST if name in names]
+    limits = " ".join(["", *_limits_of(profiles, _names_of(profiles))])
+    figures: list[Figure] = [Table("Held-out sites", caption + limits, "comparison", columns, rows)]
+    return figures + [
+        _forest(name, frame.loc[[name]].droplevel("score"), " ".join([caption, *_limits_of(profiles, [name])]))
+        for name in _FIRST
+        if name in names
+    ]
+
+
+def _names_of(profiles: SiteProfiles) -> list[str]:
+    return list(dict.fromkeys(name for scores in profiles.values() for name in scores if not name.endswith(ERROR)))
+
+
+def _limits_of(profiles: SiteProfiles, names: Sequence[str]) -> list[str]:
+    """Return the sentences on limits of the combined scores."""
+    pooled = {name: _pool(*_values_of(name, profiles)[2:]) for name in names}
+    return describe_limits({name.replace("_", " "): each.limits() for name, each in pooled.items() if each})
 
 
 def _lines(frame: pd.DataFrame) -> list[tuple[tuple[str, str], Floats]]:
@@ -89,20 +106,29 @@ def _forest(name: str, frame: pd.DataFrame, caption: str) -> Forest:
 
 
 def _rows_of(name: str, profiles: SiteProfiles) -> dict[tuple[str, str], list[float]]:
+    values, errors, scaled, scaled_errors = _values_of(name, profiles)
+    name = name.removeprefix("neg_")
+    half = float(norm.ppf(0.975)) * scaled_errors
+    lower, upper = (_from_scale(name, ends) for ends in (scaled - half, scaled + half))
+    columns = zip(values, errors, lower, upper, strict=True)
+    rows = {(name, site): [*map(float, row), np.nan, np.nan] for site, row in zip(profiles, columns, strict=True)}
+    pooled = _pool(scaled, scaled_errors)
+    return rows | _combined(name, pooled) if pooled else rows
+
+
+def _values_of(name: str, profiles: SiteProfiles) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return scores and standard errors by site, and both on the scale of their combination."""
     values, errors = (
         np.array([scores.get(f"{name}{end}", np.nan) for scores in profiles.values()]) for end in ("", ERROR)
     )
     if name.startswith("neg_"):  # losses are positive in a table
         values, name = -values, name.removeprefix("neg_")
-    scaled, scaled_errors = _to_scale(name, values, errors)
-    half = float(norm.ppf(0.975)) * scaled_errors
-    lower, upper = (_from_scale(name, ends) for ends in (scaled - half, scaled + half))
-    columns = zip(values, errors, lower, upper, strict=True)
-    rows = {(name, site): [*map(float, row), np.nan, np.nan] for site, row in zip(profiles, columns, strict=True)}
+    return values, errors, *_to_scale(name, values, errors)
+
+
+def _pool(scaled: Floats, scaled_errors: Floats) -> Pooled | None:
     usable = np.isfinite(scaled) & (scaled_errors > 0)
-    if usable.sum() > 1:
-        rows |= _combined(name, pool(scaled[usable], scaled_errors[usable]))
-    return rows
+    return pool(scaled[usable], scaled_errors[usable]) if usable.sum() > 1 else None
 
 
 def _combined(name: str, pooled: Pooled) -> dict[tuple[str, str], list[float]]:

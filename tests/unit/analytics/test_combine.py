@@ -45,7 +45,8 @@ def test_one_estimate_and_none_have_no_heterogeneity():
     assert np.isnan(one.pooled.prediction).all()
     assert one.pooled.random.value == 0.3
     assert np.isnan(one.pooled.q_p_value)
-    assert one.pooled.i_squared == one.pooled.tau_squared == 0.0
+    assert np.isnan([one.pooled.i_squared, one.pooled.tau_squared, one.pooled.h_squared]).all()
+    assert one.to_frame().loc["site 1", "weight"] == 1.0
     assert one.left_out == {"site 2": "no estimate with a standard error"}
     none = combine([np.nan], [np.nan])
     assert np.isnan(none.to_frame()["estimate"]).all()
@@ -150,3 +151,17 @@ def test_a_site_with_the_name_of_a_combined_row_has_its_row():
     assert len(frame) == 6
     assert frame["estimate"].tolist()[:2] == [0.1, 0.9]
     assert frame.loc["fixed effect", "estimate"] == combine(estimates, errors).pooled.fixed.value
+
+
+def test_printed_combinations_and_leave_one_out_say_what_limits_them():
+    estimates = SiteEstimates(
+        ("age", "dose"), tuple("ab"), np.array([[0.3, np.nan], [0.4, 0.2]]), np.array([[0.2, np.nan], [0.2, 0.1]])
+    )
+    with pytest.warns(CombinationWarning):
+        combined = combine(estimates)
+    text = " ".join(str(combined).split())
+    assert "age: The variance between two sites is estimated as 0" in text
+    assert "dose: Only 1 site has an estimate" in text
+    assert combined.to_frame().loc["dose", ["tau_squared", "i_squared"]].isna().all()
+    others = " ".join(str(combined["age"].leave_one_out()).split())
+    assert "without a, without b: Only 1 site has an estimate" in others

@@ -56,3 +56,11 @@ def test_an_analysis_without_a_result_is_marked(folder, status, mark):
 
 def test_a_run_of_an_earlier_version_has_no_block(folder):
     assert describe_results(folder, json.loads("{}")) == ""
+
+
+def test_negative_means_and_names_are_printed_without_the_apostrophe_of_the_file(folder):
+    write(folder, "table-1", pd.DataFrame({"overall": ["-0.1 (1.0)", "12 (3.0)"]}, index=["=x, mean (SD)", "age"]))
+    assert "'-0.1 (1.0)" in (folder / "results" / "table-1.csv").read_text()
+    printed = describe_results(folder, {"answer": "", "tables": ["table-1"]})
+    assert "'" not in printed
+    assert "=x, mean (SD)  -0.1 (1.0)" in printed

@@ -1,4 +1,4 @@
-"""Deeply nested texts from other people are refused like any other damaged text, with the name of the file."""
+"""Deeply nested texts and endless numbers are refused like any other damaged text, with the name of the file."""
 
 import json
 
@@ -21,6 +21,8 @@ from multicentre.studies.study_file import read_study
 DEPTH = 3000  # more than Python's limit of 1,000 calls
 DEEP_JSON = "[" * DEPTH + "]" * DEPTH
 DEEP_TOML = f"x = {DEEP_JSON}\n"
+LONG_KEY = f"x{'.a' * 100_000} = 1"
+LONG_NUMBER = "9" * 5000  # more than Python's limit of 4,300 digits
 
 
 @pytest.mark.parametrize("load", [load_json, load_toml])
@@ -30,7 +32,19 @@ def test_a_text_that_cannot_be_read_is_a_value_error(load, text):
         load(text)
 
 
-@pytest.mark.parametrize("content", [DEEP_TOML, DEEP_TOML.encode(), b"\xff\xfe", "x = ", b"x" * (4 * 2**20 + 1)])
+@pytest.mark.parametrize(
+    "content",
+    [
+        DEEP_TOML,
+        DEEP_TOML.encode(),
+        f"x = {LONG_NUMBER}",
+        LONG_KEY,
+        f"[{LONG_KEY.removesuffix(' = 1')}]",
+        b"\xff\xfe",
+        "x = ",
+        b"x" * (4 * 2**20 + 1),
+    ],
+)
 def test_the_error_names_the_file_and_the_remedy(content):
     with pytest.raises(ConfigurationError, match="the roster must") as caught:
         parse_toml(content, "the roster", "roster.toml")
@@ -57,10 +71,11 @@ READERS = {
 }
 
 
+@pytest.mark.parametrize("value", [DEEP_JSON, "[" * 500 + "]" * 500, LONG_NUMBER], ids=["deep", "parsed", "long"])
 @pytest.mark.parametrize("name", READERS)
-def test_every_file_may_be_nested_too_deep(tmp_path, name):
+def test_every_file_may_hold_a_value_that_python_refuses(tmp_path, name, value):
     path = tmp_path / name
-    path.write_text(DEEP_TOML if name.endswith(".toml") else DEEP_JSON)
+    path.write_text(f"x = {value}\n" if name.endswith(".toml") else value)
     path.chmod(0o600)
     with pytest.raises((ConfigurationError, IntegrityError)) as caught:
         READERS[name](path)

@@ -222,7 +222,7 @@ class TestRowsForAModel:
             self.rows(other)
 
     def test_data_are_read_by_name_whatever_their_reference_and_other_columns(self):
-        levels = ["ward=a", "ward=b", "stage=I", "stage=II", "stage=III"]
+        levels = ["ward=a", "ward=b", "stage=III", "stage=I", "stage=II"]  # in another order, too
         X = [[1, 0, 1, 50], [0, 0, 0, 60], [1, 1, 0, 70]]
         other = SurvivalData(
             X, [1.0, 2.0, 3.0], [1, 1, 1], columns=["ward=b", "stage=I", "stage=II", "age"], levels=levels

@@ -129,11 +129,12 @@ def test_policies_and_their_accounts_belong_to_the_site(folder):
 
 
 def test_settings_without_keys_have_defaults_in_the_folder(folder):
-    text = '[site]\nname = "lyon"\n[coordinator]\naddress = "a:1"\nca = "ca.crt"\n[policy]\nmin_patients = 10\n'
-    (folder / "site.toml").write_text(text)
+    text = '[site]\nname = "lyon"\n[coordinator]\naddress = "a:1"\nca = "ca.crt"\n'
+    (folder / "policy.toml").write_text("min_patients = 10\n")
+    (folder / "site.toml").write_text(f'policy = "policy.toml"\n{text}')
     site = read_site(folder)
     assert site.keys.node == folder / "keys" / "node"
-    assert site.policy_for("any") == Policy().remembering(folder / "site.toml")
+    assert site.policy_for("any") == Policy().remembering(folder / "policy.toml")
 
 
 def test_names_of_studies_become_names_of_files():

@@ -34,3 +34,20 @@ def test_the_forest_has_a_row_per_site_and_two_combined_ones():
     assert forest.rows == ["a", "b", "c", POOLED, NEW_SITE]
     assert forest.n_pooled == 2
     assert table.title == "Held-out sites"
+
+
+def test_a_narrow_interval_and_two_alike_sites_are_marked():
+    """Combined scores follow the rule of ``combine``: metafor's interval is narrower where sites agree by chance."""
+    alike = {
+        site: {"roc_auc": 0.70 + 0.001 * place, "roc_auc.error": 0.03, "calibration_slope": 1.0 + 0.3 * place}
+        | ({"calibration_slope.error": 0.4} if place < 2 else {})
+        for place, site in enumerate("abcd")
+    }
+    sentences = ("roc auc: The Hartung-Knapp interval is narrower", "calibration slope: The variance between two sites")
+    table, area, slope = show_sites(alike)
+    printed = " ".join(str(tabulate_sites(alike)).split())
+    assert all(sentence in table.caption and sentence in printed for sentence in sentences)
+    assert sentences[0] in area.caption
+    assert sentences[1] not in area.caption
+    assert sentences[1] in slope.caption
+    assert "narrower" not in " ".join(figure.caption for figure in show_sites(PROFILES))

@@ -19,7 +19,7 @@ from multicentre.core.messages import Length, Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.data.missing.values import Missing
 from multicentre.data.rare_columns import RareColumnsPart
-from multicentre.data.records import effective_number, fewest_different
+from multicentre.data.records import check_squares, effective_number, fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, MessageError, SchemaMismatch
 from multicentre.regression.categorical import messages
@@ -31,8 +31,8 @@ from multicentre.regression.categorical.maths import (
     derive_unequal_slopes,
     link_of,
 )
-from multicentre.regression.messages import Described
-from multicentre.regression.patients import ROUNDING, STEEPEST, RegressionMissing, check_range
+from multicentre.regression.messages import TOTAL, Described
+from multicentre.regression.patients import ROUNDING, STEEPEST, RegressionMissing
 
 Floats = NDArray[np.float64]
 # Links of each kind of model.
@@ -84,7 +84,7 @@ class CategoricalSite(RareColumnsPart):
         """Sum products of covariates about their means, and covariates by class, for scales and the start."""
         self._agree(request)
         rows = self._centred(request)
-        check_range(self.data.columns, np.square(rows).sum(axis=0))
+        check_squares(self.data.columns, np.square(rows).sum(axis=0), TOTAL)
         members = (self._classes[:, None] == np.arange(len(self.data.classes))).astype(np.float64)
         return messages.Moments(rows.T @ rows, members.T @ rows, patients=self._behind(np.ones((len(rows), 1))))
 

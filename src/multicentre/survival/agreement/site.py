@@ -18,7 +18,7 @@ from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.core.wire import encode
 from multicentre.data.missing.values import Missing, TabularPart
-from multicentre.data.records import fewest_different
+from multicentre.data.records import check_squares, fewest_different
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, MessageError, SchemaMismatch
 from multicentre.survival.agreement import messages
@@ -230,8 +230,10 @@ class SurvivalPart(TabularPart):
         """Return the columns' squared differences from the centre, which is the same in all steps of a fit."""
         self.ask_only_once("squares", messages.About(centre))
         self._check_sides(centre)
-        squares = [np.square(values - mean).sum() for values, mean in zip(self._known_values(), centre, strict=True)]
-        return np.array(squares, dtype=np.float64)
+        sums = [np.square(values - mean).sum() for values, mean in zip(self._known_values(), centre, strict=True)]
+        squares = np.array(sums, dtype=np.float64)
+        check_squares(self.data.columns, squares, messages.TOTAL)
+        return squares
 
     def _check_sides(self, *arrays: Floats) -> None:
         for values in arrays:

@@ -186,6 +186,12 @@ class TestBadInput:
             agreed_on({"a": a, "b": b, "c": days})
         assert [record.name for record in caplog.records] == ["multicentre.site.c"]
 
+    def test_a_column_beyond_the_range_of_sums_is_named(self):
+        a, b = (draw_patients(60, seed=seed) for seed in range(2))
+        wide = SurvivalData(a.X * [1e6, *[1.0] * (a.X.shape[1] - 1)], a.time, a.event, columns=a.columns, unit=a.unit)
+        with pytest.raises(DataError, match=rf"they are larger for {a.columns[0]}\. Use a larger unit"):
+            agreed_on({"a": wide, "b": b})
+
     def test_nobody_has_an_event(self):
         data = draw_patients(50)
         with pytest.raises(DataError, match="at least one patient must have an event"):
