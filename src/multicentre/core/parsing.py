@@ -61,7 +61,7 @@ def load_toml(content: str | bytes) -> dict[str, Any]:
 
 
 def _is_too_deep(content: Any) -> bool:
-    level = [content] if isinstance(content, dict | list) else []
+    level: list[Any] = [content] if isinstance(content, dict | list) else []
     for _ in range(MOST_LEVELS):
         level = [one for each in level for one in (each.values() if isinstance(each, dict) else each)]
         level = [each for each in level if isinstance(each, dict | list)]
