@@ -249,11 +249,12 @@ def test_a_policy_that_is_weaker_than_at_the_approval_needs_another(hospitals):
 def test_a_policy_that_lost_a_line_needs_another_approval(tmp_path, line):
     """A budget or a memory in the usual place would begin again; records without ids would not be compared."""
     site = make_site("lyon", tmp_path / "lyon").folder
-    set_terms(site, "min_difference = 5", "# 5")
-    set_terms(site, "[policy]\n", f"[policy]\nepsilon = 2.0\n{line}\n")
+    settings = (site / "site.toml").read_text()
+    (site / "site.toml").write_text(f'policy = "policy.toml"\n{settings[: settings.index("[policy]")]}')
+    (site / "policy.toml").write_text(f"epsilon = 2.0\n{line}\n")
     approved = ApprovedStudy("", "", "", "", policy=terms_of(read_site(site).policy_for("s"))["policy"])
     open_study_files(read_site(site), "s", approved, repair=True)
-    set_terms(site, f"{line}\n", "")
+    (site / "policy.toml").write_text("epsilon = 2.0\n")
     with pytest.raises(RefusedByPolicy, match=line.partition(" ")[0]):
         open_study_files(read_site(site), "s", approved, repair=True)
 
