@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 import shlex
@@ -36,6 +37,9 @@ _NO_COPY = (
 )
 
 
+_TERMS = frozenset(field.name for field in dataclasses.fields(Policy))
+
+
 def _validate_name(name: str) -> str:
     try:
         check_site_name(name)
@@ -58,7 +62,8 @@ def _validate_address(address: str) -> str:
 
 def _validate_terms(policy: Any) -> Any:
     """Return the policy of ``site.toml``, whose table states every term of a new site."""
-    missing = [term for term in STATED_TERMS if term not in policy] if isinstance(policy, dict) and policy else []
+    is_table = isinstance(policy, dict) and bool(policy) and policy.keys() <= _TERMS  # an unknown term is named instead
+    missing = [term for term in STATED_TERMS if term not in policy] if is_table else []
     if missing:
         raise ValueError(f"a table that states {', '.join(missing)}, as `site keygen` writes it, is needed")
     return policy
