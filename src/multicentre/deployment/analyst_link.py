@@ -252,7 +252,7 @@ def listen_for_analysts(path: Path) -> socket.socket:
             path.unlink()
         listener.bind(str(path))
         path.chmod(0o666)  # signatures decide who may run studies, not accounts
-        listener.listen(16)
+        listener.listen(128)  # more than connect at once; further clients wait
     except OSError as error:
         listener.close()
         raise ConfigurationError(

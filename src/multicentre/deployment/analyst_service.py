@@ -8,13 +8,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from multicentre.deployment.analyst_link import Order, listen_for_analysts, receive_order, send_end
 from multicentre.deployment.analysts import AdmittedAnalysts
 from multicentre.deployment.coordinator_folder import Consortium
 from multicentre.deployment.process import end_process_groups
+from multicentre.deployment.waiting_connections import WaitingConnections
 from multicentre.engines.remote.request_handler import MOST_RUNS
 from multicentre.errors import ConfigurationError, MulticentreError, RefusedByPolicy
 
@@ -53,7 +54,7 @@ class AnalystService:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
-        self._greetings = threading.BoundedSemaphore(_MOST_GREETINGS)
+        self._greetings = WaitingConnections(_MOST_GREETINGS, _GREETING_S)
         self._thread = threading.Thread(target=self._serve, name="analysts", daemon=True)
         self._thread.start()
 
@@ -70,18 +71,15 @@ class AnalystService:
     def _serve(self) -> None:
         self._listener.settimeout(_POLL_S)
         while not self._stop.is_set():
-            with contextlib.suppress(TimeoutError, ConnectionError):
+            with contextlib.suppress(OSError):
                 connection, _ = self._listener.accept()
-                if not self._greetings.acquire(blocking=False):
-                    connection.close()
-                    continue
                 threading.Thread(target=self._receive, args=(connection,), name="analyst", daemon=True).start()
 
     def _receive(self, connection: socket.socket) -> None:
         process = None
         with contextlib.closing(connection):
             try:
-                with _time_limit(connection, _GREETING_S):
+                with self._greetings.hold(connection):
                     order = receive_order(connection, self._consortium.settings.loopback.superlink, self._report)
                 process = self._started(connection, order)
             except MulticentreError as error:
@@ -90,8 +88,6 @@ class AnalystService:
                     send_end(connection, error.exit_code, error)
             except OSError:
                 pass
-            finally:
-                self._greetings.release()
         if process is not None:
             process.wait()
             with self._lock:
@@ -133,20 +129,3 @@ class AnalystService:
                 pass_fds=(handle,),
                 start_new_session=True,
             )
-
-
-@contextlib.contextmanager
-def _time_limit(connection: socket.socket, seconds: float) -> Iterator[None]:
-    """Shut a connection down if the block takes longer, even while data still arrive slowly."""
-
-    def cut() -> None:
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -12,13 +13,16 @@ from typing import Any
 from multicentre.core.parsing import load_json
 from multicentre.deployment.bundle import APP_ID, SUFFIX, Bundle, read_bundles
 from multicentre.deployment.coordinator_folder import LOOPBACK, Consortium
+from multicentre.deployment.waiting_connections import WaitingConnections
 from multicentre.errors import ConfigurationError
 
 _FETCH, _BUNDLES = "/v1/hub/fetch-fab", "/v1/bundles/"  # the first is the route of Flower's hub
 
 _LARGEST_QUERY_BYTES = 64 * 1024  # a query holds the name of an app and versions, below 1 KiB
 
-_IDLE_S = 10.0  # clients are on this machine and send at once
+_MOST_WAITING = 64  # each connection without a complete request holds a thread
+
+_REQUEST_WITHIN_S = 10.0  # clients are on this machine and send at once
 
 _SHUTDOWN_POLL_S = 0.1  # the stop of the coordinator waits for this
 
@@ -67,15 +71,21 @@ class BundleServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # connections beyond the default of five wait seconds for a second attempt
 
     def __init__(self, address: tuple[str, int], bundles: Callable[[], Mapping[str, Bundle]]) -> None:
         super().__init__(address, _Handler)
         self.bundles = bundles
+        self.waiting = WaitingConnections(_MOST_WAITING, _REQUEST_WITHIN_S)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = _IDLE_S
     server: _Server
+
+    def handle(self) -> None:
+        """Answer the one request of a connection."""
+        with self.server.waiting.hold(self.connection), contextlib.suppress(ConnectionError):
+            super().handle()
 
     def do_POST(self) -> None:
         """Return the address of a bundle and its signatures."""

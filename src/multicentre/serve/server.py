@@ -10,8 +10,6 @@ from pathlib import Path
 from multicentre.errors import ConfigurationError
 
 _LOOPBACK = "127.0.0.1"
-# Connections of a few browsers; more are answered with status 503.
-_MOST_CONNECTIONS = 64
 
 
 def check_installed() -> None:
@@ -51,13 +49,14 @@ def serve_folder(folder: Path, port: int, report: Callable[[str], None]) -> None
     import uvicorn
 
     from multicentre.serve.application import make_application
+    from multicentre.serve.connections import MOST_CONNECTIONS, Connection
     from multicentre.serve.door import Access
 
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_LOOPBACK, port))
-            listener.listen(_MOST_CONNECTIONS)  # a browser that opens the address at once waits until pages are served
+            listener.listen(MOST_CONNECTIONS)  # a browser that opens the address at once waits until pages are served
         except OSError as error:
             raise ConfigurationError(
                 f"the port must be free; it cannot be used ({error.strerror})",
@@ -71,10 +70,11 @@ def serve_folder(folder: Path, port: int, report: Callable[[str], None]) -> None
             access_log=False,  # addresses contain the token
             log_level="error",
             lifespan="off",
+            http=Connection,
             ws="none",
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=_MOST_CONNECTIONS,
+            limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=2,
         )
         report(access.address)
