@@ -6,7 +6,8 @@ import functools
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numba
 from numba.core.event import Listener, register
@@ -16,28 +17,48 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def njit(*signatures: Any, cache: bool = False, **options: Any) -> Callable[[F], F]:
-    """Return numba's decorator; where no folder for compiled kernels can be written, they are not stored."""
+    """Return numba's decorator; where compiled kernels cannot be written to a folder, they are not stored."""
     decorate: Any = numba.njit  # its overloads know no list of signatures
 
     def compiled(kernel: F) -> F:
         try:
-            dispatcher: F = decorate(*signatures, cache=cache, **options)(kernel)
+            dispatcher: Any = decorate(*signatures, cache=cache, **options)(kernel)
+            if cache:
+                dispatcher._cache.save_overload = _lenient(dispatcher._cache)
         except RuntimeError as error:  # numba raises this general class
             if "cannot cache" not in str(error):
                 raise
-            _announce_no_cache()
+            _announce_no_cache("no folder for them can be written")
             dispatcher = decorate(*signatures, **options)(kernel)
-        return dispatcher
+        except OSError as error:
+            folder = getattr(numba.config, "CACHE_DIR", "") or Path(kernel.__code__.co_filename).parent
+            _announce_no_cache(f"{error.strerror}: {folder}")
+            dispatcher = decorate(*signatures, **options)(kernel)
+        return cast("F", dispatcher)
 
     return compiled
 
 
+def _lenient(cache: Any) -> Callable[..., None]:
+    """Return a function that stores a compiled kernel if the disk has room; numba writes whole files or none."""
+    save = cache.save_overload
+
+    def save_if_possible(*overload: Any) -> None:
+        try:
+            save(*overload)
+        except OSError as error:
+            _announce_no_cache(f"{error.strerror}: {cache.cache_path}")
+
+    return save_if_possible
+
+
 @functools.cache
-def _announce_no_cache() -> None:
-    """Log once that every process compiles its kernels."""
+def _announce_no_cache(reason: str) -> None:
+    """Log once per reason that every process compiles its kernels."""
     _LOG.warning(
-        "No folder for compiled kernels can be written: every process compiles them again, up to a minute. Name one in "
-        "NUMBA_CACHE_DIR."
+        "Compiled kernels cannot be stored (%s): every process compiles them again, up to a minute. Free disk space, "
+        "or name a folder that can be written in NUMBA_CACHE_DIR.",
+        reason,
     )
 
 

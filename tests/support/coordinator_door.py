@@ -40,10 +40,10 @@ class _Listener:
 
 
 class Door(_Listener):
-    """Answers every request with 404 and a date, which may be `ahead_s` off."""
+    """Answers every request with one status and a date, which may be `ahead_s` off."""
 
-    def __init__(self, certificate=None, key=None, ahead_s=0.0, tells=True):
-        self.ahead_s, self.tells, self.context = ahead_s, tells, None
+    def __init__(self, certificate=None, key=None, ahead_s=0.0, tells=True, status="404 Not Found"):
+        self.ahead_s, self.tells, self.context, self.status = ahead_s, tells, None, status
         if certificate is not None:
             self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.context.load_cert_chain(certificate, key)
@@ -59,7 +59,7 @@ class Door(_Listener):
     def _tell(self, spoken):
         spoken.recv(4096)
         date = f"Date: {formatdate(time.time() + self.ahead_s, usegmt=True)}\r\n" if self.tells else ""
-        spoken.sendall(f"HTTP/1.1 404 Not Found\r\n{date}Content-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        spoken.sendall(f"HTTP/1.1 {self.status}\r\n{date}Content-Length: 0\r\nConnection: close\r\n\r\n".encode())
 
 
 class Proxy(_Listener):

@@ -7,15 +7,25 @@ import threading
 import time
 from pathlib import Path
 
+from multicentre.core import links
 from multicentre.engines.flower.agent import Agent
+from multicentre.engines.flower.internal import link
 from multicentre.errors import MulticentreError
 
 _PATIENCE_S = "600"  # a busy coordinator may take minutes to notice that a process is gone
 
 _SECRET = "patient 12345 has 7.77"
+_refused: dict[bytes, bytes] = {}
+
+
+def refuse(letter: bytes, error: MulticentreError) -> bytes:
+    _refused[letter] = f"refused: {error}".encode()
+    return _refused[letter]
 
 
 def handle(letter: bytes) -> bytes:
+    if letter in _refused:
+        return _refused[letter]
     word, _, argument = letter[:40].partition(b" ")
     if word == b"sleep":
         print("At a letter.", flush=True)
@@ -30,6 +40,9 @@ def handle(letter: bytes) -> bytes:
 
 
 def main(address: str, authority: str, key: str, approved: str) -> int:
+    if "AGENT_PART_WITHIN_S" in os.environ:
+        link.PART_WITHIN_S = links.PART_WITHIN_S = float(os.environ["AGENT_PART_WITHIN_S"])
+        link._ANSWER_WITHIN_S = link.PART_WITHIN_S
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     agent = Agent(
@@ -37,6 +50,7 @@ def main(address: str, authority: str, key: str, approved: str) -> int:
         root_certificates=Path(authority),
         private_key=Path(key),
         handle=handle,
+        refuse=refuse,
         approved=approved.split(",").__contains__,
         report=lambda line: print(line, flush=True),
         memory=None if "AGENT_FORGETS" in os.environ else Path(f"{key}.json"),

@@ -52,7 +52,7 @@ events {{ worker_connections 256; }}
 http {{
   access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
   fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-  client_max_body_size 8m;
+  client_max_body_size {limit};
   upstream superlink {{ server 127.0.0.1:{to}; keepalive 32; }}
   server {{
     listen 127.0.0.1:{port} ssl; ssl_certificate {folder}/server.crt; ssl_certificate_key {folder}/server.key;
@@ -193,11 +193,11 @@ class Fleet:
         return log.read_text() if log.exists() else ""
 
     @contextlib.contextmanager
-    def proxy(self) -> Iterator[str]:
-        """Run nginx before the SuperLink; yield its address."""
+    def proxy(self, limit: str = "8m") -> Iterator[str]:
+        """Run nginx before the SuperLink, with a limit for bodies; yield its address."""
         (port,) = free_ports(1)
         file = self.folder / "nginx.conf"
-        file.write_text(_PROXY.format(folder=self.folder, port=port, to=self.port))
+        file.write_text(_PROXY.format(folder=self.folder, port=port, to=self.port, limit=limit))
         process = self.run_beside([find_nginx() or "", "-p", self.folder, "-c", file], "nginx.out")
         try:
             wait_for(lambda: _listens(port))

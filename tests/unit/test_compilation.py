@@ -75,7 +75,7 @@ def test_kernels_are_compiled_without_a_cache_and_one_line_says_so(tmp_path):
         check=False,
     )
     assert run.stdout == "6 8\n", run.stderr
-    assert run.stderr.count("No folder for compiled kernels can be written") == 1
+    assert run.stderr.count("Compiled kernels cannot be stored") == 1
 
 
 def test_every_kernel_is_compiled_by_the_one_decorator():

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from multicentre.core.storage import make_private_folder, write_atomically
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, SiteFailed
 
 # The messages of a round are stored before they are sent and have at most some tens of megabytes.
 LEAST_FREE_BYTES = 64 * 2**20
+FULL_AT_SITE = "the disk of the site is full; nothing was released"
 _PROBE_BYTES = 2**16  # more than a file system stores within a directory entry
 
 
@@ -44,9 +46,9 @@ def free_bytes(folder: Path) -> int | None:
     return status.f_bavail * status.f_frsize
 
 
-def is_full(error: OSError) -> bool:
+def is_full(error: BaseException) -> bool:
     """Return True if an error means that the disk or the account's share of it is full."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def cannot_write(path: Path, error: OSError) -> ConfigurationError:
@@ -58,6 +60,14 @@ def cannot_write(path: Path, error: OSError) -> ConfigurationError:
         where=str(path),
         hint="Free disk space." if full else "Give the folder to the account of the service, on a writable disk.",
     )
+
+
+def full_at_site(site: str, error: BaseException, log: logging.Logger, folder: Path = Path()) -> SiteFailed | None:
+    """Log a full disk with path and remedy, and return the error for the coordinator; None for any other error."""
+    if not isinstance(error, OSError) or not is_full(error):
+        return None
+    log.error("%s", cannot_write(Path(error.filename or folder), error))
+    return SiteFailed(FULL_AT_SITE, where=site, hint="Its steward frees disk space; then resume the run.")
 
 
 def use_folder(folder: Path) -> None:

@@ -23,6 +23,7 @@ from multicentre.core.calls import (
     Selection,
     StateCommand,
 )
+from multicentre.core.disk import FULL_AT_SITE
 from multicentre.core.messages import M, Message, Nothing
 from multicentre.core.noise_plan import Noise, Plan, PlanReview, PlanShown
 from multicentre.core.range_checks import arrivals
@@ -50,8 +51,8 @@ _REQUESTED = object()  # an answer that a branch has requested and not yet recei
 _BRING_BACK = "Bring the site back and resume the run, or lower the study's quorum."
 _CHECK_MACHINES = "Check memory, disk and connections of the sites' machines, and resume the run."
 _FIX_METHOD = "Fix the method or its parameters. Each site's own log has the exception."
-# Classes of exceptions by which a machine lacks memory, disk or a connection, at the end of a site's message.
-_RESOURCES = re.compile(r"\((Memory|OS|IO|BlockingIO|BrokenPipe|Timeout|Connection\w*)Error\)$")
+# Classes of exceptions by which a machine lacks memory, disk or a connection, in a site's message.
+_RESOURCES = re.compile(rf"\((Memory|OS|IO|BlockingIO|BrokenPipe|Timeout|Connection\w*)Error\)$|^{FULL_AT_SITE}$")
 _AFTER_SUMS = "A site whose values are part of a sum cannot be left out any more: lower the study's quorum to lose it."
 
 V = TypeVar("V")

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from multicentre.core.calls import Call, Outcome, Refused, StateCommand
 from multicentre.core.copies import with_fields
 from multicentre.core.differencing import EarlierAnswers
+from multicentre.core.disk import full_at_site
 from multicentre.core.guard_protocol import Gate, Seal, SessionSeal, check_masking
 from multicentre.core.messages import Message
 from multicentre.core.requester import Requester
@@ -152,6 +153,8 @@ class SiteRuntime:
         except MulticentreError as error:
             return Refused(error.at(self.name))
         except (Exception, SystemExit) as error:
+            if (full := full_at_site(self.name, error, self._log)) is not None:
+                return Refused(full)
             self._log.exception("step %s of %s failed", call.step.name, call.step.method)
             return Refused(
                 SiteFailed(

@@ -150,10 +150,11 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: 
     durable : bool, default True
         Flush the content to disk before the old file is replaced. Otherwise a power cut may leave an empty file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
@@ -161,8 +162,11 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: 
                 os.fsync(file.fileno())
         temporary.chmod(mode)
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # a full disk names none, and the temporary name says nothing
         raise
 
 

@@ -17,10 +17,13 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from multicentre.errors import ConfigurationError
+from multicentre.core.links import MAX_CLOCK_DIFFERENCE_S, PROXY_REFUSAL, clock_differs, proxy_refuses
+from multicentre.errors import ConfigurationError, MulticentreError
 
 # 24 hours * 60 minutes * 60 seconds.
 _SECONDS_PER_DAY = 86400.0
+
+_SHORT_PATIENCE_S = 3.0  # a process that is stopped waits for it
 
 _HALF_SECOND = 0.5  # half the resolution of an HTTP date
 
@@ -31,6 +34,8 @@ class ConnectionReport:
 
     Parameters
     ----------
+    address : str
+        ``host:port`` of the coordinator.
     proxy : str
         Host and port of the HTTPS proxy; empty without one.
     days_left : float
@@ -41,10 +46,18 @@ class ConnectionReport:
         Uncertainty of the skew in seconds.
     """
 
+    address: str
     proxy: str
     days_left: float
     skew_s: float | None
     uncertainty_s: float
+
+    @property
+    def clock_error(self) -> ConfigurationError | None:
+        """Error for clocks that certainly differ by more than is tolerated."""
+        if self.skew_s is None or abs(self.skew_s) - self.uncertainty_s <= MAX_CLOCK_DIFFERENCE_S:
+            return None
+        return clock_differs(self.skew_s, self.address)
 
 
 def check_connection(address: str, ca: Path, patience_s: float = 10.0) -> ConnectionReport:
@@ -80,7 +93,16 @@ def check_connection(address: str, ca: Path, patience_s: float = 10.0) -> Connec
     ends = ssl.cert_time_to_seconds(str((certificate or {}).get("notAfter")))
     skew, uncertainty = _skew(date, before, after)
     where = "" if proxy is None else f"{proxy.hostname}:{proxy.port}"
-    return ConnectionReport(where, (ends - time.time()) / _SECONDS_PER_DAY, skew, uncertainty)
+    return ConnectionReport(address, where, (ends - time.time()) / _SECONDS_PER_DAY, skew, uncertainty)
+
+
+def fault_of_connection(address: str, ca: Path) -> str:
+    """Return the fault of a connection to the coordinator, such as a wrong clock; empty without one."""
+    try:
+        error: MulticentreError | None = check_connection(address, ca, _SHORT_PATIENCE_S).clock_error
+    except MulticentreError as raised:
+        error = raised
+    return "" if error is None else str(error)
 
 
 def proxy_for(host: str, port: int) -> SplitResult | None:
@@ -181,6 +203,8 @@ def _translate_errors(address: str, proxy: SplitResult | None, ca: Path) -> Iter
             f"no answer in time{way}", where=address, hint="Allow outbound connections to this port in the firewall."
         ) from None
     except (OSError, http.client.HTTPException) as error:
+        if proxy is not None and f"failed: {PROXY_REFUSAL.split()[0]} " in str(error):
+            raise proxy_refuses(address, f"{proxy.hostname}:{proxy.port}") from None
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ConfigurationError(
             f"the address cannot be reached{way} ({reason})",

@@ -83,7 +83,7 @@ approved this key need not compare the fingerprint of each new site again.
   answer, and stops everything when one does.
 - With the authority of this consortium the certificate is renewed at the start when fewer than 60 days are left. You
   must replace a certificate of your own in `pki/`.
-- Clocks of coordinator and sites may differ by at most five seconds.
+- Clocks of coordinator and sites may differ by at most 5 seconds.
 - Copy this folder to a safe place after every change of the register.
 
 ## As a service

@@ -43,7 +43,6 @@ from multicentre.studies.policy_conflicts import study_objections
 from multicentre.studies.study import Study, make_estimators
 
 Level = Literal["ok", "note", "fault"]
-MOST_SKEW_S = 5.0  # limit of a SuperLink for signatures
 _FEW_DAYS = 30  # time to request and install a new certificate
 _OTHERS_WRITE = 0o022  # write permission of group and others
 
@@ -208,9 +207,8 @@ def _coordinator(site: Site) -> str | Finding:
     if report.skew_s is None:
         return Finding("coordinator", "note", f"{detail}, and it does not report its time. {_REGISTERED}")
     detail = f"{detail}, this clock is {report.skew_s:+.1f} s off (± {report.uncertainty_s:.1f})"
-    if abs(report.skew_s) - report.uncertainty_s > MOST_SKEW_S:
-        hint = f"more than {MOST_SKEW_S:g} s, so that signatures are rejected: set the clock (NTP)"
-        return Finding("coordinator", "fault", f"{detail}, {hint}", ConfigurationError.exit_code)
+    if report.clock_error is not None:
+        return Finding("coordinator", "fault", f"{detail}: {report.clock_error}", ConfigurationError.exit_code)
     level: Level = "note" if report.days_left < _FEW_DAYS else "ok"
     return Finding("coordinator", level, f"{detail}. {_REGISTERED}")
 

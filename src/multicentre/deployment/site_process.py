@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from multicentre.deployment.approvals import Approvals, WatchedApprovals
 from multicentre.deployment.flower_commands import flower_settings
 from multicentre.deployment.site_folder import Site
 from multicentre.deployment.site_service import DeployedSiteService
-from multicentre.deployment.supernode import explain, services_of, socket_of
+from multicentre.deployment.supernode import explain_end, services_of, socket_of
 from multicentre.deployment.supervisor import Service, Supervisor
 from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.engines.remote.socket import serve_socket
@@ -162,6 +163,7 @@ def _serve_fast(
         root_certificates=site.ca,
         private_key=site.keys.node,
         handle=handler.handle,
+        refuse=handler.refuse,
         approved=lambda sha256: sha256 in watched.now().apps,
         report=report,
         memory=site.running / "agent",
@@ -210,6 +212,7 @@ def _serve_standard(
     requests.start()
     try:
         log = site.folder / "flower.log"
+        explain = partial(explain_end, site)
         Supervisor(services.arrange, log=log, report=report, outdated=services.outdated, explain=explain).run(stop)
     finally:
         ended.set()

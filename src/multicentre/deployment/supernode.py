@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 from collections.abc import Mapping
@@ -10,7 +11,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
+from multicentre.core.links import MAX_CLOCK_DIFFERENCE_S, proxy_refuses
 from multicentre.core.storage import write_atomically
+from multicentre.deployment.connectivity import fault_of_connection
 from multicentre.deployment.flower_commands import Command, flower_settings, program
 from multicentre.deployment.release_key import trusted_entities
 from multicentre.deployment.site_folder import Site
@@ -22,7 +25,7 @@ _SECRET_BYTES = 32  # 256 bits cannot be guessed
 SOCKET = "requests"  # short: the path of a Unix socket has at most 103 bytes
 _NOT_LET_IN = (
     "the coordinator refuses the site: its key is not registered, it was connected within the last minute, or "
-    "the clocks differ"
+    f"the clocks differ by more than {MAX_CLOCK_DIFFERENCE_S:g} s"
 )
 _EXPLANATIONS = {
     "CERTIFICATE_VERIFY_FAILED": "the coordinator's certificate is invalid; run multicentre site check",
@@ -78,6 +81,13 @@ def services_of(site: Site, release_keys: Mapping[str, str]) -> list[Service]:
         settings,
     )
     return [Service(node, lambda: _listens(port)), Service(executor)]
+
+
+def explain_end(site: Site, output: str) -> str:
+    """Return the reason for which a SuperNode ended; empty if unknown."""
+    if re.search(r"\b407\b.*auth", output, re.IGNORECASE):
+        return str(proxy_refuses(site.address))
+    return explain(output) or fault_of_connection(site.address, site.ca)
 
 
 def explain(output: str) -> str:

@@ -78,11 +78,12 @@ class EventRecorder(Listener):
         """
         if self._path is None:
             return
-        line = json.dumps({"time": now(), "event": event, **facts}, ensure_ascii=False, allow_nan=False)
+        line = f"{json.dumps({'time': now(), 'event': event, **facts}, ensure_ascii=False, allow_nan=False)}\n".encode()
         with contextlib.suppress(OSError, IntegrityError):
             handle = open_regular(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, "record of events")
             try:
-                os.write(handle, line.encode() + b"\n")
+                if (written := os.write(handle, line)) < len(line):
+                    os.ftruncate(handle, os.fstat(handle).st_size - written)
             finally:
                 os.close(handle)
 

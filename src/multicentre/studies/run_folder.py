@@ -79,7 +79,7 @@ class RunFolder:
             raise ConfigurationError(
                 f"failed to create the run's folder ({error.strerror})",
                 where=str(output),
-                hint="Choose another output.",
+                hint="Free disk space, or choose another output.",
             ) from None
 
     @classmethod

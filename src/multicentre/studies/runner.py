@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from multicentre.core.consortium import Consortium
+from multicentre.core.disk import cannot_write, is_full
 from multicentre.core.rounds import Listener
 from multicentre.data.flow import count_flow
 from multicentre.data.kinds import PatientData
@@ -445,7 +446,7 @@ def _note_analysis(run: _Run, analysis: Analysis, changes: Mapping[str, Any]) ->
 
 
 def _note_end(run: _Run, error: BaseException, federation: Federation | None, clock: Clock) -> None:
-    resumable = isinstance(error, KeyboardInterrupt | QuorumLost)
+    resumable = isinstance(error, KeyboardInterrupt | QuorumLost) or is_full(error)
     spent = federation is not None and (
         any(concerns_patients(entry) for ledger in federation.ledgers.values() for entry in ledger.entries)
         or (run.connect is not None and bool(federation.traffic.calls))
@@ -453,25 +454,30 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
     if not (spent or resumable or run.resumed):
         run.folder.discard()
         return
-    if federation is not None:
-        _write_disclosure(run, federation)
-        run.folder.update(ledger_notices=_ledger_notices(run, federation))
     message = "interrupted" if isinstance(error, KeyboardInterrupt) else _message(error)
     status = "interrupted" if resumable else "failed"
-    left_out = {**run.folder.metadata.get("left_out", {}), **run.events.left_out}
-    run.folder.update(
-        status=status, message=message, losses=_losses(run), left_out=left_out, **clock.metadata(federation)
-    )
-    run.events.write("run_ended", status=status, message=message, exit_code=_exit_code(error))
     error.add_note(f"The run is kept in {run.folder.path}")
     if resumable:
         error.add_note(_resume_hint(run))
+    left_out = {**run.folder.metadata.get("left_out", {}), **run.events.left_out}
+    ending = {"losses": _losses(run), "left_out": left_out, **clock.metadata(federation)}
+    try:
+        if federation is not None:
+            _write_disclosure(run, federation)
+            run.folder.update(ledger_notices=_ledger_notices(run, federation))
+        run.folder.update(status=status, message=message, **ending)
+    except OSError as failure:  # the disk is full: the files of before are whole, and `error` says why the run ended
+        if not is_full(failure):
+            raise
+    run.events.write("run_ended", status=status, message=message, exit_code=_exit_code(error))
 
 
 def _exit_code(error: BaseException) -> int:
     """Return the exit status of ``multicentre run`` after an error."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
+    if is_full(error):
+        return ConfigurationError.exit_code
     return error.exit_code if isinstance(error, MulticentreError) else BUG
 
 
@@ -498,6 +504,8 @@ def _resume_hint(run: _Run) -> str:
 
 def _message(error: BaseException) -> str:
     """Return the message of an error for the run's folder, with its notes on refusals of other sites."""
+    if isinstance(error, OSError) and is_full(error):
+        return str(cannot_write(Path(error.filename or "."), error))
     if not isinstance(error, MulticentreError):
         return f"internal error: {type(error).__name__}"
     return error.with_notes

@@ -306,9 +306,10 @@ def test_the_proxy_of_the_environment_is_taken_with_its_credentials(pki, door, m
 def test_a_proxy_that_refuses_is_named_and_its_password_is_not(pki, door, monkeypatch):
     with Proxy(refuses=True) as proxy:
         monkeypatch.setenv("https_proxy", f"http://me:secret@127.0.0.1:{proxy.port}")
-        with pytest.raises(ConfigurationError, match=f"through the proxy 127.0.0.1:{proxy.port}") as raised:
+        with pytest.raises(ConfigurationError, match=f"the proxy 127.0.0.1:{proxy.port} .* answers 407") as raised:
             check_connection(f"127.0.0.1:{door.port}", pki / "ca.crt")
     assert "secret" not in str(raised.value)
+    assert "HTTPS_PROXY=http://user:password@host:port" in raised.value.hint
 
 
 def test_addresses_that_need_no_proxy_have_none(monkeypatch):

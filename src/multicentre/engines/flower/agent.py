@@ -17,8 +17,9 @@ from typing import TypeVar
 
 from flwr.app import Message
 
+from multicentre.core.links import clock_differs
 from multicentre.core.storage import held
-from multicentre.engines.flower.connection import Lost, NotLetIn, Over
+from multicentre.engines.flower.connection import Lost, NotLetIn, Over, Unfit
 from multicentre.engines.flower.internal.link import (
     BEAT_S,
     Delivery,
@@ -65,6 +66,8 @@ class Agent:
         The site's private key; the coordinator registered its public key.
     handle : callable
         Returns the reply to a request. Called for one request at a time, not from the main thread.
+    refuse : callable
+        Returns the reply that states an error in place of the answer to a request, also if the request is repeated.
     approved : callable
         Returns True if the site accepts the bundle with this SHA-256. Called for every request.
     report : callable
@@ -75,8 +78,8 @@ class Agent:
         File of the agent's state. With it, the site returns at once after a crash, instead of after half a minute, and
         reports the request that was lost. One file per agent.
     patience_s : float, default 90.0
-        Time in seconds for which a refused key is tried again. The coordinator refuses a registered key for up to a
-        minute after a crash.
+        Time in seconds for which a key that the coordinator refuses, or a connection that a proxy refuses, is tried
+        again. The coordinator refuses a registered key for up to a minute after a crash.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Agent:
         root_certificates: Path,
         private_key: Path,
         handle: Callable[[bytes], bytes],
+        refuse: Callable[[bytes, MulticentreError], bytes],
         approved: Callable[[str], bool],
         report: Callable[[str], None],
         poll_s: float = 0.05,
@@ -94,6 +98,7 @@ class Agent:
     ) -> None:
         self.address = address
         self.handle = handle
+        self.refuse = refuse
         self.approved = approved
         self.report = report
         self.poll_s = poll_s
@@ -114,7 +119,7 @@ class Agent:
         ------
         ConfigurationError
             A retry would not help: the coordinator's certificate is not the study's, the site's key is not registered,
-            a file cannot be read, or another agent uses the same memory file.
+            a proxy requires credentials, a file cannot be read, or another agent uses the same memory file.
         """
         lock = held(self._memory.with_name(f"{self._memory.name}.lock")) if self._memory else nullcontext()
         with lock:
@@ -190,7 +195,7 @@ class _AgentSession:
                 if time.monotonic() >= deadline:
                     raise self._explain(refused) from None
                 if not reported:
-                    self._agent.report(_WAITS if refused.clock_off_s is None else f"{_clock(refused.clock_off_s)}.")
+                    self._agent.report(_WAITS if refused.clock_off_s is None else str(self._explain(refused)))
                 reported = True
                 self._sleep(min(_RETRY_S, self._agent.patience_s))
 
@@ -223,8 +228,7 @@ class _AgentSession:
         self._gaps_s.append(time.monotonic() - self._answered_at)
         self._memory.begin(delivery.to_bytes())
         with suppress(Over):
-            reply = self._answer(delivery)
-            self._retry(lambda: self._link.push(reply))
+            self._push(delivery, *self._answer(delivery))
         self._memory.end()
         self._note_answered(delivery)
         self._confirm(_UNCONFIRMED if delivery.is_short else 0)
@@ -271,21 +275,32 @@ class _AgentSession:
         self._retry(self._link.beat)
         self._connected.set()
 
-    def _answer(self, delivery: Delivery) -> Message:
+    def _push(self, delivery: Delivery, request: bytes, reply: Message) -> None:
+        """Send a reply; if the link cannot carry it, send the reason in its place."""
+        try:
+            self._retry(lambda: self._link.push(reply))
+        except Unfit as unfit:
+            self._agent.report(f"Failed to send an answer: {unfit.error}")
+            refusal = reply_with(self._agent.refuse(request, unfit.error), delivery)
+            if not self._retry(lambda: self._link.push(refusal)):
+                self._reconnect()  # the answer was announced: the sender repeats the request
+
+    def _answer(self, delivery: Delivery) -> tuple[bytes, Message]:
+        """Return the request and the reply to it."""
         bundle = self._bundle_of(delivery.run_id)
         if not self._agent.approved(bundle):
             self._agent.report(f"Refused a request: the bundle {bundle} is not approved at this site.")
-            return refuse_unverified(delivery)
+            return b"", refuse_unverified(delivery)
         try:
             request = self._retry(lambda: self._link.fetch(delivery))
         except MessageError:
             self._agent.report("Refused a message without a request.")
-            return refuse_stopped(delivery)
+            return b"", refuse_stopped(delivery)
         try:
-            return reply_with(self._agent.handle(request), delivery)
+            return request, reply_with(self._agent.handle(request), delivery)
         except Exception as error:
             self._agent.report(f"Failed to answer a request ({type(error).__name__}).")
-            return refuse_stopped(delivery)
+            return request, refuse_stopped(delivery)
 
     def _bundle_of(self, run_id: int) -> str:
         if run_id not in self._bundles:
@@ -296,6 +311,7 @@ class _AgentSession:
 
     def _retry(self, call: Callable[[], Answer]) -> Answer:
         """Return the answer to `call`, repeated while the coordinator cannot be reached."""
+        deadline = None
         for wait_s in _waits():
             if self._stop.is_set():
                 break
@@ -303,6 +319,10 @@ class _AgentSession:
                 answer = call()
             except Lost as lost:
                 self._report_lost(lost)
+                if lost.lasting is not None:
+                    deadline = deadline or time.monotonic() + self._agent.patience_s
+                    if time.monotonic() >= deadline:
+                        raise lost.lasting from None
                 self._sleep(wait_s)
             else:
                 self._report_reachable()
@@ -352,9 +372,7 @@ class _AgentSession:
 
     def _explain(self, refused: NotLetIn) -> ConfigurationError:
         if refused.clock_off_s is not None:
-            return ConfigurationError(
-                _clock(refused.clock_off_s), where=self._agent.address, hint="Set the clock, best by NTP."
-            )
+            return clock_differs(refused.clock_off_s, self._agent.address)
         return ConfigurationError(
             "this site's key must be registered at the coordinator and used by one process; the coordinator refused it",
             where=self._agent.address,
@@ -366,10 +384,6 @@ _WAITS = (
     "The coordinator refuses this site: it has not noticed yet that an earlier process ended, "
     "or the site's key is not registered. Retrying."
 )
-
-
-def _clock(off_s: float) -> str:
-    return f"This site's clock is {abs(off_s):.0f} s {'ahead of' if off_s > 0 else 'behind'} the coordinator's"
 
 
 def _waits() -> Iterator[float]:

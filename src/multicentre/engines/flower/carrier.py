@@ -165,6 +165,8 @@ class GridCarrier:
 
 
 def _read(records: RecordDict) -> bytes | Unreachable:
+    if not records:
+        return Unreachable("partial")
     try:
         return unpack_reply(records)
     except MessageError:

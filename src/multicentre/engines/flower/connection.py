@@ -14,10 +14,11 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from multicentre.errors import ConfigurationError
+from multicentre.core.links import MAX_CLOCK_DIFFERENCE_S, PROXY_REFUSAL, proxy_refuses, too_large_for_proxy
+from multicentre.errors import ConfigurationError, MessageError
 
 _FEW, _AT_ONCE = 3, 2  # with more large parts at once, the SuperLink's database locks others out for too long
-_CLOCK_SLACK_S = 4.0  # a SuperLink accepts signatures up to five seconds ahead
+_HALF_SECOND = 0.5  # half the resolution of an HTTP date
 _ACTIVATION_FAILED = 2004  # error code of Flower
 
 
@@ -30,11 +31,31 @@ class Lost(Exception):
         Description from a fixed list.
     unsaid : bool
         True if the request may have been carried out although no answer came.
+    slow : bool
+        True if the connection was open and the time was over.
+    lasting : ConfigurationError, optional
+        Error to raise if this does not pass by itself.
     """
 
-    def __init__(self, what: str, *, unsaid: bool = False) -> None:
+    def __init__(
+        self, what: str, *, unsaid: bool = False, slow: bool = False, lasting: ConfigurationError | None = None
+    ) -> None:
         super().__init__(what)
-        self.unsaid = unsaid
+        self.unsaid, self.slow, self.lasting = unsaid, slow, lasting
+
+
+class Unfit(Exception):
+    """Part of a message cannot pass the link, however often it is sent.
+
+    Parameters
+    ----------
+    error : MessageError
+        Size, limit and remedy.
+    """
+
+    def __init__(self, error: MessageError) -> None:
+        super().__init__(error.what)
+        self.error = error
 
 
 class NotLetIn(Exception):
@@ -77,9 +98,11 @@ def trust(root_certificates: Path) -> ssl.SSLContext:
     return context
 
 
-def read_refusal(response: httpx.Response) -> Exception:
+def read_refusal(response: httpx.Response, address: str = "") -> Exception:
     """Return the exception for an answer without success."""
     status, code = response.status_code, _flower_code(response)
+    if status == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+        return Unfit(too_large_for_proxy(len(response.request.content), address))
     if status == httpx.codes.UNAUTHORIZED:
         return NotLetIn(_clock_off_s(response))
     if code == _ACTIVATION_FAILED:
@@ -105,8 +128,12 @@ def read_failure(error: httpx.HTTPError, address: str) -> Exception:
             where=address,
             hint="Check the host and the port.",
         )
+    if isinstance(error, httpx.ProxyError) and str(error).startswith(PROXY_REFUSAL.split()[0]):
+        refusal = proxy_refuses(address)
+        return Lost(refusal.what, lasting=refusal)
     unsaid = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError)
-    return Lost("no answer" if unsaid else "no connection", unsaid=unsaid)
+    slow = isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout)
+    return Lost("no answer" if unsaid else "no connection", unsaid=unsaid, slow=slow)
 
 
 def do_for_each(work: Callable[[str], None], names: Sequence[str]) -> None:
@@ -150,7 +177,8 @@ def _clock_off_s(response: httpx.Response) -> float | None:
         off_s = (datetime.now(UTC) - parsedate_to_datetime(response.headers["date"])).total_seconds()
     except (KeyError, ValueError, TypeError):
         return None
-    return off_s if abs(off_s) > _CLOCK_SLACK_S else None
+    off_s -= _HALF_SECOND  # the date may stand for any moment of its second
+    return off_s if abs(off_s) > MAX_CLOCK_DIFFERENCE_S - _HALF_SECOND else None
 
 
 def _causes(error: BaseException | None) -> Iterable[BaseException]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
@@ -167,4 +168,5 @@ class Memory:
         under_way = base64.b64encode(self.under_way).decode() if self.under_way else None
         content = json.dumps({"node_id": self.node_id, "under_way": under_way}).encode()
         # Not durable: syncing twice per message would be slow, and a loss at a power failure costs half a minute.
-        write_atomically(self.path, content, mode=0o600, durable=False)
+        with suppress(OSError):  # on a full disk, the reply to the request says so
+            write_atomically(self.path, content, mode=0o600, durable=False)

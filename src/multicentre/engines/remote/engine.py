@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from multicentre.core.calls import Call, Lost, Outcome, Refused, StateCommand, encode_call
+from multicentre.core.links import MAX_CLOCK_DIFFERENCE_S, PART_WITHIN_S, REQUEST_LESS
 from multicentre.core.messages import Nothing
 from multicentre.core.rounds import Listener
 from multicentre.engines.remote.batches import WaitingCall, n_together, outcomes_of, request_of
 from multicentre.engines.remote.opening import Opening
 from multicentre.engines.remote.packing import Kind, Reply, Request, pack_command, pack_nonces, unpack_error
-from multicentre.engines.remote.socket import Carrier, Reason, Unreachable
+from multicentre.engines.remote.socket import Carrier, Reason, Unreachable, check_size
 from multicentre.errors import (
     ConfigurationError,
     IntegrityError,
@@ -39,6 +40,13 @@ _REASONS: Mapping[Reason, str] = {
     "stopped": "the site's process stopped while working",
     "lost": "the connection broke",
     "unverified": "the site does not accept the bundle",
+    "partial": "the site's answer arrived only in part",
+}
+_HINTS: Mapping[Reason, str] = {
+    "offline": "multicentre site check at the site names the cause: network, proxy, key, or a clock that is more than "
+    f"{MAX_CLOCK_DIFFERENCE_S:g} s off.",
+    "partial": f"The site needs a link that carries 5 MiB within {PART_WITHIN_S:g} s, and proxies that permit bodies "
+    f"of 8 MiB. {REQUEST_LESS}",
 }
 
 
@@ -49,6 +57,7 @@ class _PendingRequest:
     request: Request
     packed: bytes
     sent_at: float = field(default_factory=time.monotonic)
+    silent_s: float = field(default_factory=lambda: _SILENT_S)
     tries: int = 0
     reason: Reason | None = None
     since: datetime | None = None
@@ -278,6 +287,12 @@ class RemoteEngine:
         requests = {site: self._request(kind, number, site, body) for site, (kind, body) in contents.items()}
         pending = {site: _PendingRequest(request, request.pack()) for site, request in requests.items()}
         replies: dict[str, Reply | Lost | Refused] = {}
+        for site in list(pending):
+            try:
+                check_size(pending[site].packed, "request")
+            except MessageError as error:
+                replies[site] = Refused(error.at(site))
+                del pending[site]
         start_time = _now()
         if pending:
             self._carrier.send({site: one.packed for site, one in pending.items()})
@@ -330,7 +345,8 @@ class RemoteEngine:
         patience_s = 0.0 if self._sites[site].away else self._patience_s
         if now - one.failing_since >= patience_s:
             since = f"{one.since:%H:%M:%S} UTC"
-            return Lost(QuorumLost(f"not reached since {since}: {_REASONS[outcome.reason]}", where=site))
+            hint = _HINTS.get(outcome.reason, "")
+            return Lost(QuorumLost(f"not reached since {since}: {_REASONS[outcome.reason]}", where=site, hint=hint))
         if now - one.failing_since >= _REPORT_AFTER_S and not one.reported:
             one.reported = True
             why = _REASONS[outcome.reason].removeprefix("the site is ")
@@ -342,8 +358,10 @@ class RemoteEngine:
     def _send_again(self, pending: Mapping[str, _PendingRequest]) -> None:
         """Repeat requests that failed, and those without an outcome for a long time: a reply can be lost."""
         now = time.monotonic()
-        due = {site: one for site, one in pending.items() if (one.retry_time or one.sent_at + _SILENT_S) <= now}
+        due = {site: one for site, one in pending.items() if (one.retry_time or one.sent_at + one.silent_s) <= now}
         for one in due.values():
+            if one.retry_time is None:  # a slow link may need longer: a reply to an earlier message is not received
+                one.silent_s *= 2
             one.retry_time, one.sent_at = None, now
         if due:
             self._carrier.send({site: one.packed for site, one in due.items()})

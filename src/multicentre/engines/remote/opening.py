@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from multicentre.core.links import MAX_CLOCK_DIFFERENCE_S, SET_CLOCK
 from multicentre.core.storage import check_site_name
 from multicentre.engines.remote.packing import Request, read_json
 from multicentre.errors import ConfigurationError, MessageError, RefusedByPolicy
@@ -21,7 +22,6 @@ from multicentre.privacy.secure_sum.identity import Identity, verify
 
 # A site that restarts opens the run again with the same signature, and a run may take days.
 LIFETIME_S = 7 * 86_400
-CLOCK_SLACK_S = 300  # difference between the clocks of an analyst and of sites; five minutes, as in Kerberos
 LONGEST_NAME = 100  # the name is part of every ledger entry
 _GROUPS = 10  # 40 hexadecimal digits: 160 bits, short enough to be read out by telephone
 _PUBLIC = re.compile(r"[0-9a-f]{64}")
@@ -211,10 +211,17 @@ def check_request(opening: Opening, now: datetime | None = None) -> None:
             hint=f"A signature opens one attempt of one run. {_AGAIN}",
         )
     age_s = int((now or datetime.now(UTC)).timestamp()) - request.time
-    if not -CLOCK_SLACK_S <= age_s <= LIFETIME_S:
+    if age_s < -MAX_CLOCK_DIFFERENCE_S:
         raise RefusedByPolicy(
-            f"the request of {request.analyst} must be at most {LIFETIME_S // 86_400} days old and not from the "
-            f"future; got an age of {age_s:,} s",
+            f"the clocks of site and analyst must be within {MAX_CLOCK_DIFFERENCE_S:g} s; the site's is at least "
+            f"{-age_s:,} s behind",
             where="analyst",
-            hint=f"Compare the clocks. {_AGAIN}",
+            hint=f"{SET_CLOCK} {_AGAIN}",
+        )
+    if age_s > LIFETIME_S:
+        raise RefusedByPolicy(
+            f"the request of {request.analyst} must be at most {LIFETIME_S // 86_400} days old; got an age of "
+            f"{age_s:,} s",
+            where="analyst",
+            hint=_AGAIN,
         )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from multicentre.core.calls import Refused, decode_call
-from multicentre.core.disk import cannot_write, is_full
+from multicentre.core.disk import full_at_site
 from multicentre.core.requester import answering
 from multicentre.core.site_runtime import SiteRuntime
 from multicentre.core.steps import SitePart
@@ -32,7 +32,7 @@ from multicentre.engines.remote.packing import (
     unpack_command,
     unpack_nonces,
 )
-from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES
+from multicentre.engines.remote.socket import check_size
 from multicentre.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.privacy.encrypted_store import EncryptedStore
 from multicentre.privacy.secret_files import Secret
@@ -109,7 +109,7 @@ class RequestHandler:
         """Return the reply to a request. Unexpected errors are logged at the site, and their text is not sent."""
         number = 0
         try:
-            _check_size(packed, "request")
+            check_size(packed, "request")
             request = Request.unpack(packed)
             number = request.number
             with self._lock:
@@ -118,17 +118,29 @@ class RequestHandler:
             self._log.warning("%s", error)
             return pack_error(number, error.at(self.name)).pack()
         except (Exception, SystemExit) as error:
-            self._log.exception("failed to handle a request")
-            hint = f"The site's own log, {self._log.name}, holds the details."
-            broken = SiteFailed(f"failed to handle the request ({type(error).__name__})", where=self.name, hint=hint)
-            if isinstance(error, OSError) and is_full(error):
-                self._log.error("%s", cannot_write(self._folder, error))
-                hint = "Its steward frees disk space; then resume the run."
-                broken = SiteFailed("the disk of the site is full; nothing was released", where=self.name, hint=hint)
+            broken = full_at_site(self.name, error, self._log, self._folder)
+            if broken is None:
+                self._log.exception("failed to handle a request")
+                what = f"failed to handle the request ({type(error).__name__})"
+                hint = f"The site's own log, {self._log.name}, holds the details."
+                broken = SiteFailed(what, where=self.name, hint=hint)
             return pack_error(number, broken).pack()
 
+    def refuse(self, packed: bytes, error: MulticentreError) -> bytes:
+        """Replace the stored reply to a request by one that states an error, and return it."""
+        request = Request.unpack(packed)
+        answer = pack_error(request.number, error.at(self.name)).pack()
+        with self._lock:
+            self._log.warning("%s", error)
+            name = f"reply-{request.attempt}"
+            self._replies(request).keep(name, request.number, hashlib.sha256(packed).digest() + answer)
+        return answer
+
+    def _replies(self, request: Request) -> EncryptedStore:
+        return EncryptedStore(self._folder / request.run, self._key, of=f"{request.run}, replies")
+
     def _reply(self, request: Request, fingerprint: bytes) -> bytes:
-        replies = EncryptedStore(self._folder / request.run, self._key, of=f"{request.run}, replies")
+        replies = self._replies(request)
         name = f"reply-{request.attempt}"
         numbers = replies.numbers(name)
         if request.number in numbers:
@@ -145,7 +157,7 @@ class RequestHandler:
         reply = self._open(request) if request.kind == "open" else self._work(request)
         answer = reply.pack()
         try:
-            _check_size(answer, "answer")
+            check_size(answer, "answer")
         except MessageError as error:  # stored as well: the step was computed and must not be computed again
             answer = pack_error(request.number, error.at(self.name)).pack()
         if reply.kind != "closed":
@@ -209,7 +221,7 @@ class RequestHandler:
         for body in unpack_several(request.body):
             try:
                 reply = self._answer(run, request.number, body, offers)
-                _check_size(reply.body, "answer")
+                check_size(reply.body, "answer")
             except MulticentreError as error:  # of this call only
                 self._log.warning("%s", error)
                 reply = pack_error(request.number, error.at(self.name))
@@ -252,12 +264,3 @@ def _check_terms(initial_terms: Store, opening: Opening) -> None:
 
 def _terms_of(opening: Opening) -> bytes:
     return json.dumps([opening.study, opening.terms, opening.secure_sum]).encode()
-
-
-def _check_size(packed: bytes, what: str) -> None:
-    if len(packed) > MAX_MESSAGE_BYTES:
-        raise MessageError(
-            f"a message must have at most {MAX_MESSAGE_BYTES / 2**20:.0f} MiB; got {len(packed) / 2**20:.0f} MiB",
-            where=what,
-            hint="Request less at once: fewer columns, landmarks or trees.",
-        )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from multicentre.core.links import REQUEST_LESS
 from multicentre.errors import ConfigurationError, MessageError
 
 REQUEST_FRAME = "request"  # kind of the frame that holds a request
@@ -37,10 +38,21 @@ _LINGER_S = 5.0  # below the 10 s after which service managers kill a process th
 _POLL_S = 0.2  # short for a person, and no measurable load
 
 
+def check_size(packed: bytes, what: str) -> None:
+    """Raise MessageError if a message is too large for every carrier."""
+    if len(packed) > MAX_MESSAGE_BYTES:
+        raise MessageError(
+            f"a message must have at most {MAX_MESSAGE_BYTES / 2**20:.1f} MiB; got {len(packed) / 2**20:.1f} MiB",
+            where=what,
+            hint=REQUEST_LESS,
+        )
+
+
 def send_frame(connection: socket.socket, header: Mapping[str, object], body: bytes = b"") -> None:
     """Send one frame."""
     head = json.dumps({**header, "size": len(body)}).encode()
-    if len(head) > HEADER_BYTES or len(body) > MAX_MESSAGE_BYTES:
+    check_size(body, "request")
+    if len(head) > HEADER_BYTES:
         raise _malformed("that exceeds the size limit")
     connection.sendall(struct.pack(">I", len(head)) + head)
     for start in range(0, len(body), _PIECE_BYTES):
@@ -120,7 +132,7 @@ def listen_at(path: Path) -> socket.socket:
     try:
         listener.bind(str(fresh))
         fresh.chmod(0o600)
-        listener.listen(16)
+        listener.listen(128)  # more than connect at once; further clients are turned away
         fresh.replace(path)  # only now is the socket visible, and it already listens
     except BaseException:
         listener.close()
@@ -237,7 +249,7 @@ def serve_socket(path: Path, handle: Callable[[bytes], bytes], stop: threading.E
 def _accept_until(listener: socket.socket, stop: threading.Event) -> Iterator[socket.socket]:
     listener.settimeout(_POLL_S)
     while not stop.is_set():
-        with contextlib.suppress(TimeoutError, ConnectionError):
+        with contextlib.suppress(OSError):  # no connection yet, or too many open files: the next call tries again
             yield listener.accept()[0]
 
 
@@ -261,7 +273,7 @@ def _handled(handle: Callable[[bytes], bytes], request: bytes) -> bytes | None:
         return None
 
 
-Reason = Literal["offline", "stopped", "unverified", "lost"]
+Reason = Literal["offline", "stopped", "unverified", "lost", "partial"]
 
 
 @dataclass(frozen=True)
@@ -270,9 +282,9 @@ class Unreachable:
 
     Parameters
     ----------
-    reason : {"offline", "stopped", "unverified", "lost"}
+    reason : {"offline", "stopped", "unverified", "lost", "partial"}
         Site not connected; process of the site stopped while working; site does not accept the study's signed bundle;
-        request lost by the carrier.
+        request lost by the carrier; reply not received completely.
     """
 
     reason: Reason

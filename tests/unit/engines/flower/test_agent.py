@@ -10,7 +10,7 @@ pytest.importorskip("flwr")
 
 from multicentre.engines.flower import agent as agents
 from multicentre.engines.flower.agent import Agent
-from multicentre.engines.flower.connection import Lost, NotLetIn, Over
+from multicentre.engines.flower.connection import Lost, NotLetIn, Over, Unfit
 from multicentre.engines.flower.records import Memory
 from multicentre.errors import ConfigurationError, MessageError
 from support.waiting import GENEROUS_S
@@ -92,6 +92,7 @@ def serve(monkeypatch, tmp_path):
             root_certificates=tmp_path / "ca.crt",
             private_key=tmp_path / "key",
             handle=handle,
+            refuse=lambda letter, error: letter + f" refused: {error}".encode(),
             approved={"agreed"}.__contains__,
             report=told.append,
             poll_s=0.01,
@@ -225,7 +226,7 @@ def test_key_is_tried_while_patience_lasts(serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("clock_off_s", "said"), [(None, "must be registered at the coordinator"), (40.0, "40 s ahead of")]
+    ("clock_off_s", "said"), [(None, "must be registered at the coordinator"), (40.0, "40 s ahead")]
 )
 def test_key_that_is_never_accepted_is_an_error(serve, clock_off_s: float | None, said: str) -> None:
     coordinator = Coordinator()
@@ -310,3 +311,23 @@ def test_stop_does_not_wait_for_a_step_and_signs_of_life_go_on_beside_it(serve, 
         assert coordinator.replies == []
     finally:
         release.set()
+
+
+@pytest.mark.parametrize("announced", [False, True])
+def test_answer_that_never_fits_the_link_is_replaced_by_its_reason(serve, announced: bool) -> None:
+    coordinator = Coordinator(b"one")
+    coordinator.takes = not announced  # one reply per message: the announced answer stands in the way
+    coordinator.failures = {"push": [Lost("no answer", unsaid=True), Unfit(MessageError("9 MiB are too many"))]}
+    told = serve(coordinator)
+    assert coordinator.replies == [b"one refused: 9 MiB are too many. [MC802]"]
+    assert "Failed to send an answer: 9 MiB are too many" in " ".join(told)
+    assert coordinator.calls.count("deactivate") == 1 + announced  # the sender repeats the request
+
+
+def test_proxy_that_requires_credentials_for_long_is_an_error_and_is_named_at_once(serve) -> None:
+    coordinator = Coordinator(b"one")
+    lasting = ConfigurationError("the proxy answers 407")
+    coordinator.failures = {"beat": [], "pull": [Lost(lasting.what, lasting=lasting)] * 1000}
+    coordinator.failures["beat"] = coordinator.failures["pull"]
+    with pytest.raises(ConfigurationError, match="the proxy answers 407"):
+        serve(coordinator, patience_s=0.05)

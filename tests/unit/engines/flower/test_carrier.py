@@ -207,3 +207,15 @@ def test_two_hundred_megabytes_go_there_and_back():
 def peak_bytes():
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def test_reply_without_content_arrived_in_part():
+    app = ClientApp()
+
+    @app.query()
+    def answer(message, context):
+        return Message(RecordDict(), reply_to=message)
+
+    carrier = local_carrier({"lyon": app})
+    carrier.send({"lyon": b"abc"})
+    assert collect_all(carrier, 1) == {"lyon": Unreachable("partial")}

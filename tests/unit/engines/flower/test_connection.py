@@ -18,6 +18,7 @@ from multicentre.engines.flower.connection import (
     Lost,
     NotLetIn,
     Over,
+    Unfit,
     do_for_each,
     read_failure,
     read_key,
@@ -117,3 +118,11 @@ def test_unusable_files_are_named(tmp_path) -> None:
     (tmp_path / "key").write_bytes(other.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     with pytest.raises(ConfigurationError, match="NIST"):
         read_key(tmp_path / "key")
+
+
+def test_part_that_a_proxy_rejects_by_its_size_is_named_with_limit_and_remedy() -> None:
+    request = httpx.Request("POST", "https://host:443/v1/fleet/push-object", content=bytes(3 * 2**20))
+    refusal = read_refusal(httpx.Response(413, request=request), "host:443")
+    assert isinstance(refusal, Unfit)
+    for text in ("3.0 MiB", "413", "host:443", "client_max_body_size 8m", "fewer columns"):
+        assert text in str(refusal.error)

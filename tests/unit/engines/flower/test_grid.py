@@ -106,7 +106,7 @@ def test_a_reply_that_its_sender_will_not_finish_has_no_content(link, why, monke
     if why == "gone":
         link.known.remove(NODE["porto"])
     else:
-        monkeypatch.setattr(module, "_PART_WITHIN_S", 0.1)
+        monkeypatch.setattr(module, "_SILENT_S", 0.1)
     came = []
     while not came:
         came = list(grid.pull_messages([NUMBER["porto"]]))

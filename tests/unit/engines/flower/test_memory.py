@@ -28,3 +28,11 @@ def test_without_a_file_nothing_is_written(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Memory.open(None).begin(b"message")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_costs_time_only(tmp_path) -> None:
+    """A full disk must not lose the request at hand: its reply names the disk."""
+    (tmp_path / "file").write_text("")
+    memory = Memory.open(tmp_path / "file" / "memory.json")
+    memory.begin(b"message")
+    assert memory.under_way == b"message"

@@ -8,10 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 import multicentre as mc
+from multicentre.core.links import MAX_CLOCK_DIFFERENCE_S, REQUEST_LESS
 from multicentre.core.rounds import Listener
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine
-from multicentre.errors import QuorumLost, RefusedByPolicy
+from multicentre.engines.remote import socket as unix_socket
+from multicentre.engines.remote.socket import Unreachable
+from multicentre.errors import MessageError, QuorumLost, RefusedByPolicy
 from support.remote_sites import ByHand, RequestHandlers
 from support.toy_method import FedMean, federate, toy_sites
 
@@ -44,6 +47,25 @@ class Late(ByHand):
         super().send(letters)
         if self.sent[LAST] >= self.since and LAST in letters:
             self.late = {LAST: self.waiting.pop(LAST)}
+
+
+class Slow(ByHand):
+    """Carries one site's replies over a link that needs its time, and drops what an earlier message brought."""
+
+    def __init__(self, handles, seconds):
+        super().__init__(handles)
+        self.seconds, self.under_way, self.sent_at = seconds, {}, 0.0
+
+    def send(self, letters):
+        super().send(letters)
+        if LAST in letters:
+            self.under_way, self.sent_at = {LAST: self.waiting.pop(LAST)}, engine.time.monotonic()
+
+    def collect(self, wait_s):
+        if self.under_way and engine.time.monotonic() - self.sent_at > self.seconds:
+            self.waiting |= self.under_way
+            self.under_way = {}
+        return super().collect(wait_s)
 
 
 class Swallowing(ByHand):
@@ -89,7 +111,9 @@ def test_a_site_is_given_up_once_it_was_out_of_reach_for_longer_than_the_patienc
         assert FedMean().fit(federation).mean_.tobytes() == fitted_without(1)
     ((site, reason),) = heard.lost
     assert site == LAST
-    assert re.fullmatch(rf"{LAST}: not reached since \d\d:\d\d:\d\d UTC: the site is not connected\. \[MC601\]", reason)
+    since = rf"{LAST}: not reached since \d\d:\d\d:\d\d UTC: the site is not connected\. "
+    assert re.fullmatch(since + r"multicentre site check at the site names the cause: .* \[MC601\]", reason)
+    assert f"a clock that is more than {MAX_CLOCK_DIFFERENCE_S:g} s off" in reason
     assert carrier.sent[LAST] > FIRST_CALL + 3
 
 
@@ -157,6 +181,7 @@ def test_without_a_site_that_is_needed_the_run_says_since_when(tmp_path):
     assert re.fullmatch(
         rf"{LAST}: 2 of 3 sites answered, the study needs 3; "
         r"not reached since \d\d:\d\d:\d\d UTC: the site is not connected\. "
+        r"multicentre site check at the site names the cause: .*\. "
         r"Bring the site back and resume the run, or lower the study's quorum\. \[MC601\]",
         str(lost.value),
     )
@@ -171,3 +196,37 @@ def test_a_letter_of_which_nothing_is_heard_for_long_is_sent_again(tmp_path, mon
         assert FedMean().fit(federation).mean_.tobytes() == FedMean().fit(alone).mean_.tobytes()
     assert carrier.swallowed
     assert heard.lost == []
+
+
+def test_a_reply_that_a_slow_link_carries_for_longer_than_the_repeats_still_arrives(tmp_path, monkeypatch):
+    """With repeats at fixed intervals, every reply would belong to a message that was given up."""
+    monkeypatch.setattr(engine, "_SILENT_S", 0.2)
+    carrier = Slow(RequestHandlers(toy_sites(), tmp_path).handles, seconds=1.0)
+    federation, heard = over(carrier)
+    with federation, federate() as alone:
+        assert FedMean().fit(federation).mean_.tobytes() == FedMean().fit(alone).mean_.tobytes()
+    assert heard.lost == []
+
+
+def test_a_request_that_no_carrier_takes_is_refused_with_its_size(tmp_path, monkeypatch):
+    carrier = ByHand(RequestHandlers(toy_sites(), tmp_path).handles)
+    monkeypatch.setattr(unix_socket, "MAX_MESSAGE_BYTES", 100)
+    with pytest.raises(MessageError, match=r"a message must have at most 0\.0 MiB; got 0\.0 MiB") as raised:
+        over(carrier)
+    assert REQUEST_LESS in str(raised.value)
+    assert set(carrier.sent.values()) == {0}
+
+
+def test_an_answer_that_arrives_in_part_only_names_the_limits(tmp_path):
+    carrier = ByHand(RequestHandlers(toy_sites(), tmp_path).handles)
+    partly = carrier.collect
+    carrier.collect = lambda wait_s: (
+        partly(wait_s) | dict.fromkeys([LAST] if carrier.sent[LAST] >= FIRST_CALL else [], Unreachable("partial"))
+    )
+    federation, heard = over(carrier, quorum=2, patience_s=0.1)
+    with federation:
+        FedMean().fit(federation)
+    ((site, reason),) = heard.lost
+    assert site == LAST
+    assert "answer arrived only in part. The site needs a link that carries 5 MiB within 300 s" in reason
+    assert REQUEST_LESS in reason

@@ -17,6 +17,7 @@ from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesReques
 from flwr.serverapp import Grid
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from multicentre.core.links import PART_WITHIN_S
 from multicentre.engines.flower.connection import do_for_each
 from multicentre.engines.flower.internal.objects import READS_WHOLE, announce, ask_for_whole, assemble, disassemble
 from multicentre.engines.flower.records import LOST, MESSAGE_TYPE
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5  # about one round trip at first; later, few requests while a sender is slow
 _STAY_S = 0.5  # time for the objects of a reply before other replies are received
-_CHECK_AFTER_S, _PART_WITHIN_S = 1.0, 60.0  # checks of the sender are requests, too; a site is offline after 30 s
+_CHECK_AFTER_S = 1.0  # checks of the sender are requests, too
+_SILENT_S = 2 * PART_WITHIN_S + 60.0  # a site on a slow link sends a part twice; one that ended is offline after 30 s
 _CONFIRM_AFTER_S = 0.25  # longer than an object takes to arrive
 _WHOLE_AT_ONCE = 16  # requests within one announcement: at most 4 MB
 
@@ -89,8 +91,8 @@ class _QuickGrid(Grid):
 
     Flower's Grid waits a second for every reply whose objects have not all arrived, and long for one whose sender
     failed before it had sent all of them. Here such a reply delays no other, and counts as empty once its sender is
-    offline or was silent for a minute. A SuperLink that is killed while it delivers a reply never delivers it again:
-    after a failure of the connection, missing replies count as lost.
+    offline or was silent for longer than a part may take. A SuperLink that is killed while it delivers a reply never
+    delivers it again: after a failure of the connection, missing replies count as lost.
     """
 
     def __init__(self, grid: HttpGrid) -> None:
@@ -240,7 +242,7 @@ class _QuickGrid(Grid):
         if now - max(partial.last_arrival, partial.last_check) > _CHECK_AFTER_S:
             partial.last_check = now
             return (
-                now - partial.last_arrival > _PART_WITHIN_S
+                now - partial.last_arrival > _SILENT_S
                 or partial.message.metadata.src_node_id not in self.get_node_ids()
             )
         return False

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
@@ -24,10 +25,12 @@ from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from multicentre.core.links import PART_WITHIN_S, too_slow
 from multicentre.engines.flower.connection import (
     Lost,
     NotLetIn,
     Over,
+    Unfit,
     do_for_each,
     read_failure,
     read_key,
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
 BEAT_S = 15  # the SuperLink considers a site offline after twice this time without a heartbeat
 _ANSWER_WITHIN_S = 30.0  # the SuperLink answers at once, unless its machine is very busy
 _TRIES = 3  # an object is rejected only if the SuperLink restarted in between
+_LARGEST_PART = 5 * 2**20  # bytes into which Flower cuts an array
+_LEAST_SLOW = 2**18  # bytes that every link carries in time; their failure is one of the coordinator
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5  # about one round trip at first; later, few requests while a sender is slow
 
 RequestT = TypeVar("RequestT")
@@ -97,13 +102,19 @@ class Delivery:
 
 
 class _Versioned:
-    """Sends the version of flwr. Flower's interceptor would end the process if the SuperLink rejected the version."""
+    """Sends the version of flwr. Flower's interceptor would end the process if the SuperLink rejected the version.
+
+    A large part has more time for its answer: the system accepts its last megabytes long before a slow link has carried
+    them.
+    """
 
     def __init__(self) -> None:
         self._headers = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
 
     def intercept(self, context: Any, call_next: Callable[[Any], httpx.Response]) -> httpx.Response:
         context.request.headers.update(self._headers)
+        share = min(len(context.request.content) / _LARGEST_PART, 1.0)
+        context.request.extensions["timeout"]["read"] += share * (PART_WITHIN_S - _ANSWER_WITHIN_S)
         return call_next(context)
 
 
@@ -227,6 +238,8 @@ class FleetLink:
     def _push_parts(self, reply: Message, session: str, parts: dict[str, InflatableObject]) -> bool:
         """Return True if all were accepted; none is if the reply was received and deleted before."""
         accepted: list[bool] = []
+        alone = threading.Lock()
+        unfit: list[Unfit] = []
 
         def put(name: str) -> None:
             part = PushObjectRequest(
@@ -236,10 +249,28 @@ class FleetLink:
                 object_content=parts[name].deflate(),
                 session_id=session,
             )
-            accepted.append(self._ask(self._client.PushObject, part).stored)
+            if self._put(part, accepted):
+                return
+            with alone:  # the whole link is for this part
+                if unfit or not self._put(part, accepted):
+                    unfit.append(Unfit(too_slow(len(part.object_content), self._address)))
+                    raise unfit[0]
 
         do_for_each(put, list(parts))
         return all(accepted)
+
+    def _put(self, part: PushObjectRequest, accepted: list[bool]) -> bool:
+        """Send a part and note whether it was accepted; return False if the link is too slow for it."""
+        start_time = monotonic()
+        try:
+            accepted.append(self._ask(self._client.PushObject, part).stored)
+        except (Lost, NotLetIn) as failure:  # an old signature is refused
+            slow = failure.slow if isinstance(failure, Lost) else monotonic() - start_time > PART_WITHIN_S
+            if not slow or len(part.object_content) < _LEAST_SLOW:
+                raise
+            self.beat()  # raises if the coordinator itself does not answer
+            return False
+        return True
 
     def _fetch_part(self, run_id: int, name: str) -> bytes:
         wait_s = _FIRST_WAIT_S
@@ -256,7 +287,7 @@ class FleetLink:
         try:
             return call(request)
         except httpx.HTTPStatusError as error:
-            raise read_refusal(error.response) from None
+            raise read_refusal(error.response, self._address) from None
         except httpx.HTTPError as error:
             raise read_failure(error, self._address) from None
         except ValueError:
