@@ -46,9 +46,9 @@ def pki(tmp_path):
     return tmp_path
 
 
-def site_at(folder, port):
-    """Return a site of the coordinator at a port of this machine."""
-    make_site("lyon", folder / "lyon", f"127.0.0.1:{port}")
+def site_at(folder, port, host="127.0.0.1"):
+    """Return a site of a coordinator."""
+    make_site("lyon", folder / "lyon", f"{host}:{port}")
     (folder / "lyon" / "ca.crt").write_bytes((folder / "ca.crt").read_bytes())
     return read_site(folder / "lyon")
 
@@ -106,7 +106,7 @@ def test_a_proxy_that_requires_credentials_is_named_and_ends_the_agent(pki, monk
 
 @pytest.mark.slow
 def test_a_proxy_that_requires_credentials_is_named_in_the_standard_mode(pki, monkeypatch):
-    site = site_at(pki, *free_ports(1))
+    site = site_at(pki, 443, "fl.example.org")  # Flower uses no proxy for this machine
     with Proxy(refuses=True) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://me:secret@127.0.0.1:{proxy.port}")
         line = first_end_of_supernode(site)
@@ -121,7 +121,8 @@ def test_a_wrong_clock_is_named_by_the_agent(pki, off_s, direction):
         error, reports = reports_of_agent(site_at(pki, door.port), patience_s=0.1)
     for text in (str(error), reports[0]):
         assert f"must be within {MAX_CLOCK_DIFFERENCE_S:g} s of the coordinator's" in text
-        assert re.search(rf"it is (59|60|61|599|600|601) s {direction}", text)
+        (stated,) = re.findall(rf"it is (\d+) s {direction}", text)
+        assert int(stated) == pytest.approx(abs(off_s), abs=30)  # a busy machine reads the date late
         assert "Set the clock" in text
 
 
