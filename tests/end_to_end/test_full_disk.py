@@ -81,8 +81,11 @@ for share in range(0, 11):
         for ledger in torn:
             assert call("ledger", "repair", ledger).exit_code == 0
         torn.clear()
-        again = call("run", "--resume", run) if done.exit_code else done
+        finished = json.loads((run / "run.json").read_text())["status"] == "finished"
+        again = call(*(["report", run] if finished else ["run", "--resume", run]))
         print("end", again.exit_code, " ".join(again.output.split())[-300:])
+        if done.exit_code and finished:
+            assert "Write its report with: multicentre report" in said, said
         if again.exit_code == 0:
             assert {one.name: one.read_bytes() for one in (run / "results").glob("*.csv")} == expected
 print("statuses", *outcomes)

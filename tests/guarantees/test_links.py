@@ -97,7 +97,7 @@ def test_a_proxy_that_requires_credentials_is_named_and_ends_the_agent(pki, monk
     with Proxy(refuses=True) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://me:secret@127.0.0.1:{proxy.port}")
         error, reports = reports_of_agent(site, patience_s=0.5)
-    assert "answers 407 Proxy Authentication Required" in reports[0]
+    assert any("answers 407 Proxy Authentication Required" in report for report in reports)
     assert "answers 407 Proxy Authentication Required" in error.what
     assert site.address in error.where
     assert error.hint.startswith(REMEDY)
@@ -119,7 +119,7 @@ def test_a_proxy_that_requires_credentials_is_named_in_the_standard_mode(pki, mo
 def test_a_wrong_clock_is_named_by_the_agent(pki, off_s, direction):
     with Door(pki / "door.crt", pki / "door.key", ahead_s=-off_s, status="401 Unauthorized") as door:
         error, reports = reports_of_agent(site_at(pki, door.port), patience_s=0.1)
-    for text in (str(error), reports[0]):
+    for text in (str(error), next(report for report in reports if "clock" in report)):
         assert f"must be within {MAX_CLOCK_DIFFERENCE_S:g} s of the coordinator's" in text
         (stated,) = re.findall(rf"it is (\d+) s {direction}", text)
         assert int(stated) == pytest.approx(abs(off_s), abs=30)  # a busy machine reads the date late

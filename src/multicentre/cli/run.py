@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,7 +56,13 @@ def run(
         _use_folder_of(coordinator)
         with progress() as listener:
             folder = _run(study, resume, output, coordinator, analyst, listener)
-    report = finish_run(folder)
+    try:
+        report = finish_run(folder)
+    except OSError as error:  # a full disk: the numbers are stored
+        error.add_note(
+            f"The run is finished. Write its report with: multicentre report {shlex.quote(str(folder.path))}"
+        )
+        raise
     if as_json:
         return show_json(run_as_dict(folder, report))
     show(f"\n{describe_run(folder)}\n")
