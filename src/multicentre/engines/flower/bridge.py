@@ -18,7 +18,7 @@ from multicentre.engines.flower.handshake import SOCKET, greet_app, names_by_key
 from multicentre.engines.flower.submission import Commands
 from multicentre.engines.remote.socket import (
     REQUEST_FRAME,
-    Reason,
+    CarrierReason,
     Unreachable,
     check_peer,
     listen_at,
@@ -242,6 +242,6 @@ class Bridge:
 def _read(header: Mapping[str, object], body: bytes) -> bytes | Unreachable:
     if header.get("kind") == "reply":
         return body
-    if header.get("kind") != "failure" or header.get("reason") not in get_args(Reason):
+    if header.get("kind") != "failure" or header.get("reason") not in get_args(CarrierReason):
         raise MessageError("a frame from the app must be a reply or a failure; got another")
-    return Unreachable(cast(Reason, header["reason"]))
+    return Unreachable(cast(CarrierReason, header["reason"]))

@@ -16,7 +16,7 @@ from multicentre.core.rounds import Listener
 from multicentre.engines.remote.batches import WaitingCall, n_together, outcomes_of, request_of
 from multicentre.engines.remote.opening import Opening
 from multicentre.engines.remote.packing import Kind, Reply, Request, pack_command, pack_nonces, unpack_error
-from multicentre.engines.remote.socket import Carrier, Reason, Unreachable, check_size
+from multicentre.engines.remote.socket import Carrier, CarrierReason, Unreachable, check_size
 from multicentre.errors import (
     ConfigurationError,
     IntegrityError,
@@ -35,14 +35,14 @@ _PAUSES_S = (0.1, 0.5, 1.0, 2.0, 4.0)  # a short break costs little, and a long 
 _WAIT_S = 0.5  # longest wait for replies before failed requests are repeated
 _SILENT_S = 600.0  # few steps take longer; a repeated request costs one message
 _REPORT_AFTER_S = 10.0  # most breaks are shorter
-_REASONS: Mapping[Reason, str] = {
+_REASONS: Mapping[CarrierReason, str] = {
     "offline": "the site is not connected",
     "stopped": "the site's process stopped while working",
     "lost": "the connection broke",
     "unverified": "the site does not accept the bundle",
     "partial": "the site's answer arrived only in part",
 }
-_HINTS: Mapping[Reason, str] = {
+_HINTS: Mapping[CarrierReason, str] = {
     "offline": "multicentre site check at the site names the cause: network, proxy, key, or a clock that is more than "
     f"{MAX_CLOCK_DIFFERENCE_S:g} s off.",
     "partial": f"The site needs a link that carries 5 MiB within {PART_WITHIN_S:g} s, and proxies that permit bodies "
@@ -59,7 +59,7 @@ class _PendingRequest:
     sent_at: float = field(default_factory=time.monotonic)
     silent_s: float = field(default_factory=lambda: _SILENT_S)
     tries: int = 0
-    reason: Reason | None = None
+    reason: CarrierReason | None = None
     since: datetime | None = None
     failing_since: float = 0.0
     retry_time: float | None = None

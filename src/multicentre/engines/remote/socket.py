@@ -273,7 +273,8 @@ def _handled(handle: Callable[[bytes], bytes], request: bytes) -> bytes | None:
         return None
 
 
-Reason = Literal["offline", "stopped", "unverified", "lost", "partial"]
+Reason = Literal["offline", "stopped", "unverified", "lost"]  # part of the wire protocol: a site may state one
+CarrierReason = Literal[Reason, "partial"]  # of this side's carriers
 
 
 @dataclass(frozen=True)
@@ -287,7 +288,7 @@ class Unreachable:
         request lost by the carrier; reply not received completely.
     """
 
-    reason: Reason
+    reason: CarrierReason
 
 
 class Carrier(Protocol):
