@@ -7,9 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from multicentre.core import links
 from multicentre.engines.flower.agent import Agent
-from multicentre.engines.flower.internal import link
 from multicentre.errors import MulticentreError
 
 _PATIENCE_S = "600"  # a busy coordinator may take minutes to notice that a process is gone
@@ -40,9 +38,6 @@ def handle(letter: bytes) -> bytes:
 
 
 def main(address: str, authority: str, key: str, approved: str) -> int:
-    if "AGENT_PART_WITHIN_S" in os.environ:
-        link.PART_WITHIN_S = links.PART_WITHIN_S = float(os.environ["AGENT_PART_WITHIN_S"])
-        link._ANSWER_WITHIN_S = link.PART_WITHIN_S
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     agent = Agent(

@@ -9,16 +9,20 @@ import pytest
 pytest.importorskip("flwr")
 
 import importlib.metadata
+from types import SimpleNamespace
 
 import httpx
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import Metadata, ObjectTree
+from flwr.proto.node_pb2 import Node
 from flwr.proto.recorddict_pb2 import RecordDict as NoContent
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
+from multicentre.core.links import PART_WITHIN_S
 from multicentre.engines import flower
+from multicentre.engines.flower.connection import Lost, Unfit
 from multicentre.engines.flower.internal import self_test
 from multicentre.engines.flower.internal.grid import hasten
 from multicentre.engines.flower.internal.link import (
@@ -206,3 +210,59 @@ def test_nothing_else_imports_what_is_internal_to_flwr() -> None:
                 found |= {name.name for name in statement.names if name.name.partition(".")[0] == "flwr"}
     assert found
     assert found <= public
+
+
+def slow_link(failures, beats=True):
+    """Return a link whose uploads fail as told while the coordinator answers, or does not, and the calls it makes."""
+    calls = []
+
+    def push(part):
+        calls.append(len(part.object_content))
+        if failures:
+            raise failures.pop(0)("late")
+        return SimpleNamespace(stored=True)
+
+    def beat(request):
+        if not beats:
+            raise httpx.ReadTimeout("late")
+        return SimpleNamespace(success=True)
+
+    link = object.__new__(FleetLink)
+    link._node, link._address = Node(), "host:443"
+    link._client = SimpleNamespace(PushObject=push, SendNodeHeartbeat=beat)
+    return link, calls
+
+
+def push_parts(link, delivery, size):
+    part = SimpleNamespace(deflate=lambda: bytes(size))
+    return link._push_parts(reply_with(b"any", delivery), "session", {"part": part})
+
+
+@pytest.mark.parametrize("late", [httpx.ReadTimeout, httpx.WriteTimeout])
+def test_part_that_a_link_twice_does_not_carry_in_time_is_named_with_size_limit_and_remedy(delivery, late) -> None:
+    link, calls = slow_link([late, late])
+    with pytest.raises(Unfit) as raised:
+        push_parts(link, delivery, 5 * 2**20)
+    assert len(calls) == 2
+    for text in ("5.0 MiB", f"within {PART_WITHIN_S:g} s", "at least 17 kB/s", "fewer columns", "host:443"):
+        assert text in str(raised.value.error)
+
+
+def test_part_that_a_link_carries_alone_is_accepted(delivery) -> None:
+    link, calls = slow_link([httpx.ReadTimeout])
+    assert push_parts(link, delivery, 5 * 2**20)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("failures", "beats", "size"),
+    [
+        ([httpx.ReadTimeout] * 9, False, 5 * 2**20),  # the coordinator itself is slow
+        ([httpx.ReadTimeout] * 9, True, 1000),  # every link carries so little
+        ([httpx.ConnectError] * 9, True, 5 * 2**20),
+    ],
+)
+def test_failures_of_other_kinds_are_tried_again(delivery, failures, beats, size) -> None:
+    link, _ = slow_link(failures, beats)
+    with pytest.raises(Lost):
+        push_parts(link, delivery, size)
