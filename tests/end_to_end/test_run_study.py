@@ -287,6 +287,7 @@ def test_data_in_memory_are_run_and_resumed(tmp_path):
     assert resume_run(path, sites=sites).metadata["status"] == "finished"
 
 
+@pytest.mark.filterwarnings("ignore:.*no longer take part:multicentre.errors.LeftOutWarning")
 def test_lost_site_is_named_when_the_quorum_allows(tmp_path, monkeypatch):
     text = with_privacy("policy = {min_sites_in_sum = 2}") + "[run]\nquorum = 2\ncompare = false\n"
     study = read_study(write_study(tmp_path, text))

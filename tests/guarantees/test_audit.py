@@ -308,7 +308,7 @@ def study(folder, *, epsilon=4.0, masked="false"):
         (folder / f"{name}.csv").write_text("\n".join(["patient,x,y", *rows]) + "\n")
     path = folder / "study.toml"
     text = STUDY.format(epsilon=epsilon, masked=masked)
-    path.write_text(text if epsilon else text.replace("epsilon = 0\n", "").replace("policy = {epsilon = 0.1}", ""))
+    path.write_text(text if epsilon else re.sub(r"^(epsilon|reference|policy).*\n", "", text, flags=re.MULTILINE))
     return path
 
 

@@ -263,7 +263,7 @@ def test_heads_that_would_take_all_memory_are_not_read(hospitals, cheat):
 
 
 def test_an_answer_that_is_too_large_is_computed_and_written_down_once(cheat, monkeypatch):
-    monkeypatch.setattr(request_handler, "MAX_MESSAGE_BYTES", 2000)
+    monkeypatch.setattr("multicentre.engines.remote.socket.MAX_MESSAGE_BYTES", 2000)
     real = request_handler.pack_outcome
     monkeypatch.setattr(
         request_handler, "pack_outcome", lambda *told: dataclasses.replace(real(*told), body=bytes(3000))

@@ -165,7 +165,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: 
     except BaseException as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.errno is not None:  # otherwise the text would be lost
             error.filename = str(path)  # a full disk names none, and the temporary name says nothing
         raise
 

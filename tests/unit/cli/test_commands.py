@@ -20,6 +20,7 @@ from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import Ledger
 from multicentre.studies import RunFolder, read_study
 from support import studies_toy
+from support.coordinators import make_consortium
 from support.studies_toy import STUDY, TOY, Interrupts, write_study
 
 
@@ -171,6 +172,7 @@ def test_a_run_over_real_sites_is_taken_up_by_the_coordinator_that_it_began_at(t
     def interrupted(*_):
         raise KeyboardInterrupt
 
+    make_consortium(tmp_path / "our-hub")
     monkeypatch.setattr(site_connection, "connect_sites", interrupted)
     result = call("run", write_study(tmp_path), "--coordinator", tmp_path / "our-hub")
     (folder,) = (tmp_path / "runs").iterdir()

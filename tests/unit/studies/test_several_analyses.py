@@ -401,8 +401,8 @@ def test_a_lost_site_interrupts_the_run_and_a_resumed_run_finishes(tmp_path, mon
 
 @pytest.mark.parametrize("method", ["fed-cox", "fed-mixed-cox", "kaplan-meier", "log-rank"])
 def test_exact_times_are_compared_with_the_policies_before_the_first_request(tmp_path, method):
-    not_by_site = "stratify_by_site = false\n" if method == "log-rank" else ""
-    study = read_study(write_single(tmp_path, method, f'times = "exact"\n{not_by_site}'))
+    of_method = 'stratify_by_site = false\ngroup = "age"\n' if method == "log-rank" else ""
+    study = read_study(write_single(tmp_path, method, f'times = "exact"\n{of_method}'))
     (objection,) = study_objections(study, Policy())
     assert "tell_times, EventTimes.times: the site's policy must have exact_times = true" in objection.reason
     assert study_objections(study, Policy(exact_times=True)) == []

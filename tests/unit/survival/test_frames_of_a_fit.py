@@ -68,8 +68,10 @@ def test_a_frame_like_that_of_the_fit_is_predicted_and_by_the_saved_model_too(ma
         np.testing.assert_array_equal(each.predict(features[features["stage"] == "I"]), expected[NEW["stage"] == "I"])
         with pytest.raises(DataError, match="1 of 240 entries of 'stage' is a level that was not declared"):
             each.predict(features.assign(stage=["IV", *NEW["stage"][1:]]))
+        other_references = read(NEW, categories={"stage": ["III", "II", "I"], "sex": ["m", "f"]})
+        np.testing.assert_array_equal(each.predict(other_references), expected)
         with pytest.raises(DataError, match="X must have the levels of the categories of the fit"):
-            each.predict(read(NEW, categories={"stage": ["III", "II", "I"], "sex": ["m", "f"]}))
+            each.predict(read(NEW, categories={"stage": ["I", "II", "III", "IV"], "sex": ["f", "m"]}))
 
 
 @pytest.mark.parametrize("make", [*SURVIVAL.values(), *TABLES.values()], ids=[*SURVIVAL, *TABLES])
