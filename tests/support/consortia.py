@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,16 +46,22 @@ def _begin() -> None:
 
 
 class Process:
-    """A command of multicentre in a session of its own, and what it printed."""
+    """A command of multicentre in a session of its own, within another command if one is named, and what it printed."""
 
-    def __init__(self, *arguments: object, log: Path, programme: tuple[str, ...] = MULTICENTRE) -> None:
+    def __init__(
+        self,
+        *arguments: object,
+        log: Path,
+        programme: tuple[str, ...] = MULTICENTRE,
+        within: tuple[str, ...] = (),
+    ) -> None:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         settings = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         with log.open("ab") as printed:
             self._began = printed.tell()
             self._process = subprocess.Popen(
-                [sys.executable, *programme, *map(str, arguments)],
+                [*within, sys.executable, *programme, *map(str, arguments)],
                 env={**os.environ, **settings},
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
@@ -226,8 +232,15 @@ compare = false
 class Consortium:
     """A coordinator that is up, three sites with patients, and the studies that they approved."""
 
-    def __init__(self, root: Path, modes: Mapping[str, str], proxy: str, socket: Path | None = None) -> None:
-        self.root = root
+    def __init__(
+        self,
+        root: Path,
+        modes: Mapping[str, str],
+        proxy: str,
+        socket: Path | None = None,
+        between: Callable[[str, str], str] = lambda name, address: address,
+    ) -> None:
+        self.root, self._between = root, between
         self.coordinator = make_consortium(root / "coordinator")
         if socket is not None:
             with (self.coordinator.folder / "coordinator.toml").open("a") as settings:
@@ -250,7 +263,8 @@ class Consortium:
             raise
 
     def _add(self, name: str, mode: str) -> None:
-        made = make_site(name, self.root / name, address_of(self.coordinator, self._proxy))
+        address = self._between(name, address_of(self.coordinator, self._proxy))
+        made = make_site(name, self.root / name, address)
         shutil.copy(self.coordinator.public / "ca.crt", made.folder)
         Enrolment(self.coordinator, lambda line: None).add(made.card)
         self.sites[name] = Site(made.folder, mode)
