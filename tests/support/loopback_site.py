@@ -63,6 +63,7 @@ def main(place: str, address: str, authority: str, key: str, folder: str) -> Non
         root_certificates=Path(authority),
         private_key=Path(key),
         handle=handler.handle,
+        refuse=handler.refuse,
         approved=lambda sha256: True,
         report=lambda line: print(line, flush=True),
     ).run(stop)
