@@ -1,12 +1,13 @@
 """A disk that fills up during a run: path and remedy are named, and no partial file is taken for a whole one."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from support.namespaces import require_namespaces
 
 # A private mount namespace with a small disk at FOLDER.
 CONFINED = """
@@ -123,10 +124,7 @@ for left in (0, 4096, 8192, 12288, 2**20, 2**20):
 
 def confined(tmp_path, program, **extra):
     """Run a program with a small disk; return its lines."""
-    if os.name != "posix" or os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("a private mount namespace requires Linux, unshare and root")
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this machine permits no private mount namespace")
+    require_namespaces()
     folder = tmp_path / "small"
     folder.mkdir()
     done = subprocess.run(

@@ -1,24 +1,20 @@
 """A site as a hospital's IT runs it: read-only system, small disk, no home, no temporary folder, compiled kernels."""
 
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 
+from support.namespaces import READ_ONLY, require_namespaces
+
 # A private mount namespace imitates ProtectSystem=strict of systemd with one writable folder of 256 MiB.
-CONFINED = """
+CONFINED = f"""
+{READ_ONLY}
 set -e
 mount --make-rprivate /
 mount -t tmpfs -o size=256m,mode=700 tmpfs "$FOLDER"
-for place in $(awk '{print $2}' /proc/mounts | sort -r); do
-    case "$place" in
-        "$FOLDER"|/proc*|/sys*|/dev*) ;;
-        *) mount -o remount,bind,ro "$place" 2>/dev/null || true ;;
-    esac
-done
-if touch /tmp/.writable 2>/dev/null; then echo "SKIP: the system cannot be made read-only"; exit 0; fi
+read_only_but "$FOLDER"
 cd /
 "$PYTHON" -c "$PROGRAM"
 """
@@ -52,10 +48,7 @@ command("site", "check", "--folder", str(folder), "--offline", "--json")
 
 @pytest.mark.slow
 def test_a_site_works_on_a_read_only_system_without_home_and_temporary_folder(tmp_path):
-    if os.name != "posix" or os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("a private mount namespace requires Linux, unshare and root")
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this machine permits no private mount namespace")
+    require_namespaces()
     folder = tmp_path / "srv"
     folder.mkdir()
     environment = {

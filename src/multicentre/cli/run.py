@@ -72,7 +72,7 @@ def run(
 
 
 def _use_folder_of(coordinator: Path | None) -> None:
-    """Store temporary files and compiled kernels with the coordinator's if there is no other place."""
+    """Use the coordinator's folder for temporary files and compiled kernels if the system provides none."""
     if coordinator is not None:
         from multicentre.core.disk import use_folder
         from multicentre.deployment.coordinator_folder import Consortium

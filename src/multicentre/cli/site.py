@@ -301,7 +301,7 @@ def acknowledge(
 
 
 def _site(folder: Path) -> Site:
-    """Read a site's folder; temporary files and compiled kernels are stored there if there is no other place."""
+    """Read a site's folder, and use it for temporary files and compiled kernels if the system provides none."""
     from multicentre.core.disk import use_folder
     from multicentre.deployment.site_folder import read_site
 

@@ -71,7 +71,7 @@ def full_at_site(site: str, error: BaseException, log: logging.Logger, folder: P
 
 
 def use_folder(folder: Path) -> None:
-    """Place temporary files and compiled kernels below a folder where the system offers no other place.
+    """Use a folder for temporary files and compiled kernels if the system provides none.
 
     An account without a home, with a package that belongs to root and a read-only system, can write nowhere else.
     """

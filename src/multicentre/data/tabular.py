@@ -266,6 +266,6 @@ def _checked_levels(levels: Sequence[str], columns: tuple[str, ...]) -> tuple[st
             f"levels must be unique and include all columns of a category; got {len(levels)} levels, of which "
             f"{len(set(levels))} are different{', without ' * bool(undeclared)}{name_some(undeclared)}",
             where="levels",
-            hint='Example: levels=["sex=f", "sex=m"]. Rename a column that is no level of the category before its "=".',
+            hint='Example: levels=["sex=f", "sex=m"]. Rename other columns whose names start with a category and "=".',
         )
     return levels_left(levels, columns)

@@ -21,6 +21,7 @@ import pytest
 import multicentre as mc
 from support.accounts import give_to
 from support.consortia import SITES, Process, in_one_process, numbers_of
+from support.namespaces import READ_ONLY, require_namespaces
 from support.ports import free_ports
 from support.processes import processes_of
 from support.proxies import PROXY
@@ -34,7 +35,8 @@ NAMED = (COORDINATOR, "lyon")  # in the list of accounts, as by useradd --system
 MODES = {"lyon": "fast", "oslo": "auto", "porto": "standard"}
 # A private mount namespace imitates ProtectSystem=strict and ReadWritePaths= of systemd. Where an interpreter lies in
 # the closed home of root, an empty folder with the interpreter stands in its place.
-CONFINED = """
+CONFINED = f"""
+{READ_ONLY}
 set -e
 folder=$1 account=$2 list=$3 base=$4 closed=$5 stage=$6
 shift 6
@@ -47,13 +49,7 @@ if [ -n "$closed" ]; then
     mkdir -p "$base"
     mount --bind "$stage" "$base"
 fi
-for place in $(awk '{print $2}' /proc/mounts | sort -r); do
-    case "$place" in
-        "$folder"|/proc*|/sys*|/dev*) ;;
-        *) mount -o remount,bind,ro "$place" 2>/dev/null || true ;;
-    esac
-done
-if touch /tmp/.writable 2>/dev/null; then echo "SKIP: the system cannot be made read-only"; exit 0; fi
+read_only_but "$folder"
 cd /
 exec setpriv --reuid "$account" --regid "$account" --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \\
     env -i PATH="$PATH" OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 "$@"
@@ -132,10 +128,7 @@ class Services:
 
 @pytest.fixture(scope="module")
 def services():
-    if os.name != "posix" or os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "setpriv"))):
-        pytest.skip("private mount namespaces and accounts require Linux, unshare, setpriv and root")
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this machine permits no private mount namespace")
+    require_namespaces("setpriv")
     root = Path(tempfile.mkdtemp(prefix="mc-", dir="/tmp"))
     root.chmod(0o755)
     services = Services(root)

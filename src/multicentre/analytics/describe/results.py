@@ -442,7 +442,7 @@ class DescribeResults(FederatedEstimator):
                 name = "Mann and Whitney's" if len(self.group_names_) == 2 else "Kruskal and Wallis'"
                 tests += f", {name} test of ranks"
             notes.append(f"difference: largest standardised difference between two groups. p: {tests}.")
-            if any(INFINITE in row.cells[-2:] for row in printed):
+            if any(row.cells[-2] == INFINITE for row in printed):
                 notes.append(f"{INFINITE}: two groups have no level in common.")
             cells = [row.cells[-1] for row in printed]
             if any("†" in cell for cell in cells):

@@ -352,7 +352,7 @@ class EvaluationSite(SurvivalPart):
         return min(fewest, self._fewest_told_apart) if has_model and not self.masked else fewest
 
     def _fewest_of_both(self) -> int:
-        """Return the patients behind an answer about this site alone: the fewest with either outcome or told apart."""
+        """Return the smallest number of patients on whom an answer about this site alone rests."""
         return min(int(self._both_outcomes().min()), self._fewest_told_apart)
 
     @property
