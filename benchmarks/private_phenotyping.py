@@ -66,7 +66,7 @@ class Draw:
     def level(self, *, secure_sum: bool = True, **parameters: Any) -> tuple[float, float, float, float]:
         """Return factor match score to the truth, area under the curve from a refit, signal, and seconds of the fit."""
         tensor = self.simulated.tensor
-        model = DPFact(RANK, vocabulary=tensor.codes, min_code_patients=0, **parameters)
+        model = DPFact(RANK, vocabulary=tensor.codes, **parameters)
         began = time.perf_counter()
         policy = mc.Policy(min_patients=1)
         with mc.Federation.in_process(self.sites, secure_sum=secure_sum, policy=policy) as federation:

@@ -69,7 +69,7 @@ def fit(model: M, sites: Sites, *, secure_sum: bool = False) -> M:
 
 def dpfact(rank: int, codes: Codes, seed: int, **parameters: object) -> DPFact:
     """Return DPFact over all codes of a simulated vocabulary, which is public."""
-    return DPFact(rank, vocabulary=codes, min_code_patients=0, random_state=seed, **parameters)  # type: ignore[arg-type]
+    return DPFact(rank, vocabulary=codes, random_state=seed, **parameters)  # type: ignore[arg-type]
 
 
 def trip(rank: int, codes: Codes, seed: int, n_patients: int, max_iter: int, *, track_errors: bool = False) -> TRIP:
