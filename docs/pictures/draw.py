@@ -39,6 +39,7 @@ PACKAGES = {
     "engines": "in process, over Flower",
     "progress": "a line per fit",
     "statistics": "quantiles via secure sums, meta-analysis",
+    "trees": "tables of nodes, and their growth",
     "privacy": "policy, guard, ledger, secure sums",
     "core": "messages, steps, sessions, runtime",
     "compilation": "compiler of kernels, with a notice",

@@ -38,9 +38,9 @@ for module in pkgutil.walk_packages(multicentre.__path__, "multicentre."):
         importlib.import_module(module.name)
         print("kernel", module.name)
 import numpy as np
-from multicentre.boosting.kernels.descent import are_leaves
+from multicentre.trees.kernels.shape import place_children
 nodes = np.zeros(1, dtype=np.int32)
-are_leaves(nodes, 0, nodes - 1)
+place_children(nodes, nodes - 1)
 print("compiled")
 command("site", "check", "--folder", str(folder), "--offline", "--json")
 """

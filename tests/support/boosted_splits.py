@@ -76,7 +76,7 @@ def find_splits(
     sides = left[rows, best], right[rows, best]
     made = (gain[rows, best] > LEAST_GAIN) & (gain[rows, best] >= np.float32(penalty.gamma))
     made &= (sides[0][:, 1] != 0) & (sides[1][:, 1] != 0)
-    return Splits(np.where(made, column[best], -1), cut[best], missing_left[best], gain[rows, best], *sides)
+    return Splits(np.where(made, column[best], -1), cut[best], gain[rows, best], *sides, missing_left[best])
 
 
 @functools.lru_cache(maxsize=8)

@@ -42,9 +42,9 @@ def test_a_terminal_shows_one_line_per_package(monkeypatch, stream, n_lines):
 def test_numba_announces_a_kernel_that_is_not_cached(tmp_path):
     program = (
         "import logging; logging.basicConfig(level='INFO', format='%(message)s')\n"
-        "import numpy as np\nfrom multicentre.boosting.kernels.descent import are_leaves\n"
+        "import numpy as np\nfrom multicentre.trees.kernels.shape import place_children\n"
         "nodes = np.zeros(1, dtype=np.int32)\n"
-        "are_leaves(nodes, 0, nodes - 1)"
+        "place_children(nodes, nodes - 1)"
     )
     runs = [
         subprocess.run(
@@ -56,7 +56,7 @@ def test_numba_announces_a_kernel_that_is_not_cached(tmp_path):
         )
         for _ in range(2)
     ]
-    assert [run.stderr.count("Compiling kernels of multicentre.boosting") for run in runs] == [1, 0]
+    assert [run.stderr.count("Compiling kernels of multicentre.trees") for run in runs] == [1, 0]
 
 
 def test_kernels_are_compiled_without_a_cache_and_one_line_says_so(tmp_path):

@@ -371,13 +371,13 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         start = self._agree(session, described, features, gaps)
         agreement.begin(session, start)
         watched = self._watched(session, described, means)
-        initial = messages.Grown.nothing() if self._initial is None else to_grown(self._initial, start)
+        initial = messages.Grown.none() if self._initial is None else to_grown(self._initial, start)
         plan = plan_of(self.get_params(deep=False), start)
         grown, self.history_ = grow_trees(session, start, plan, watched, initial)
         self.n_initial_rounds_ = len(initial.roots) // len(start.base)
         self._set_losses(start, closing_loss(session, start, grown))
         n_estimators = (self.best_iteration_ + 1) * len(start.base)
-        ensemble = to_ensemble(start, grown.first(n_estimators))
+        ensemble = to_ensemble(start, grown.slice(0, n_estimators))
         if means is not None:
             of_features = means[[described.columns.index(name) for name in features]]
             ensemble = with_defaults(ensemble, gaps, of_features)

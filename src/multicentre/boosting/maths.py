@@ -9,9 +9,12 @@ first is selected.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from multicentre.trees import growth
 
 Singles = NDArray[np.float32]
 Sums = NDArray[np.int64]
@@ -20,7 +23,7 @@ _BY_TREE, _BY_LEVEL, _BY_NODE = range(3)
 # Minimum gain of a split: the constant kRtEps of xgboost.
 LEAST_GAIN = np.float32(1e-6)
 # Bounds of steps without monotone constraints.
-_NO_BOUNDS = np.array([[-np.inf, np.inf]], dtype=np.float32)
+NO_BOUNDS = np.array([[-np.inf, np.inf]], dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -68,27 +71,15 @@ class Penalty:
 
 
 @dataclass(frozen=True)
-class Splits:
-    """Best split of each node; without a column if no split is permitted.
+class Splits(growth.Splits):
+    """Best split of each node, and the side of missing values."""
 
-    Parameters
-    ----------
-    column : array of shape (s,)
-        -1 for none.
-    cut : array of shape (s,)
-        Last bin of the left side.
-    default_left : array of shape (s,)
-    gain : array of shape (s,)
-    left, right : arrays of shape (s, z)
-        Sums of either side.
-    """
-
-    column: NDArray[np.int64]
-    cut: NDArray[np.int64]
     default_left: NDArray[np.bool_]
-    gain: Singles
-    left: Sums
-    right: Sums
+
+    @property
+    def fields(self) -> dict[str, NDArray[Any]]:
+        """Values of the nodes that are split, by field."""
+        return {**super().fields, "default_left": self.default_left}
 
 
 def newton_steps(sums: Sums, penalty: Penalty, bounds: Singles | None = None) -> Singles:
@@ -109,7 +100,7 @@ def newton_steps(sums: Sums, penalty: Penalty, bounds: Singles | None = None) ->
     """
     from multicentre.boosting.kernels.splits import take_steps
 
-    steps: Singles = take_steps(sums, _NO_BOUNDS if bounds is None else bounds, penalty.shape, penalty.units)
+    steps: Singles = take_steps(sums, NO_BOUNDS if bounds is None else bounds, penalty.shape, penalty.units)
     return steps
 
 
@@ -145,12 +136,27 @@ def find_splits(
     from multicentre.boosting.kernels.splits import scan_splits
 
     rules = np.zeros((0, len(first) - 1), dtype=np.bool_) if permitted is None else permitted
-    limits, direction = _NO_BOUNDS if bounds is None else bounds, np.array(penalty.monotone, dtype=np.int64)
+    limits, direction = NO_BOUNDS if bounds is None else bounds, np.array(penalty.monotone, dtype=np.int64)
     of_penalty = (penalty.shape, penalty.units, penalty.least_records)
     splits, gain, left = scan_splits(sums, first, rules, limits, direction, *of_penalty)
     right = sums[:, first[0] : first[1]].sum(axis=1) - left
     made = (gain > LEAST_GAIN) & (gain >= np.float32(penalty.gamma)) & (left[:, 1] != 0) & (right[:, 1] != 0)
-    return Splits(np.where(made, splits[:, 0], -1), splits[:, 1], splits[:, 2] == 1, gain, left, right)
+    return Splits(np.where(made, splits[:, 0], -1), splits[:, 1], gain, left, right, splits[:, 2] == 1)
+
+
+def bounds_below(splits: Splits, made: Sums, bounds: Singles, penalty: Penalty) -> Singles:
+    """Return the bounds of the children of nodes that are split, shape (2 s, 2).
+
+    As in xgboost, the middle of the children's steps divides the bounds of a node on a column with a constraint.
+    """
+    sides = np.stack([splits.left[made], splits.right[made]], axis=1).reshape(2 * len(made), splits.left.shape[1])
+    steps = newton_steps(sides, penalty, np.repeat(bounds, 2, axis=0)).reshape(-1, 2)
+    middle = (steps[:, 0] + steps[:, 1]) / np.float32(2.0)
+    direction = np.array(penalty.monotone)[splits.column[made]]
+    below = np.repeat(bounds[:, None], 2, axis=1)
+    for is_bound, lower in ((direction > 0, 0), (direction < 0, 1)):
+        below[is_bound, lower, 1] = below[is_bound, 1 - lower, 0] = middle[is_bound]
+    return below.reshape(-1, 2)
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, Self
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.boosting.trees import TIME_DISTRIBUTIONS, check_margins, check_objective, find_children
+from multicentre.boosting.trees import TIME_DISTRIBUTIONS, check_margins, check_objective
 from multicentre.core.messages import Message, array, count, flag, number, text, texts
 from multicentre.core.steps import Release
 from multicentre.errors import MessageError
+from multicentre.trees import table
+from multicentre.trees.table import NodeTable
 
 Floats = NDArray[np.float32]
 
@@ -28,9 +29,6 @@ LARGEST_SUM = 2.0**54
 RECORDS = 2.0**40
 # Exponents of two of outcomes, -100 to 119: about 1e-30 to 1e36, most of the range of single precision.
 LOWEST_EXPONENT, N_EXPONENTS = -100, 220
-
-# Fields with one entry per node.
-NODES = ("column", "cut", "default_left", "value")
 
 
 @dataclass(frozen=True)
@@ -155,29 +153,11 @@ class Start(Cuts):
 
 
 @dataclass(frozen=True)
-class Trees(Message):
-    """Trees one after the other, on bins.
+class Trees(NodeTable):
+    """Trees one after the other, on bins; a cut of -1 sends missing values alone to the left."""
 
-    Nodes of a tree are in the order of their splits: the children of its j-th split are its nodes 1 + 2 j and 2 + 2 j.
-    """
-
-    roots: Integers = array("first node of every tree", ("t",), dtype="i4")
-    column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
-    cut: Integers = array("last bin of the left side; -1 where only missing values go left", ("m",), dtype="i4")
     default_left: Flags = array("1 where missing values go left", ("m",), dtype="u1")
     value: Floats = array("what a leaf adds to the margin", ("m",), dtype="f4")
-
-    @classmethod
-    @cache
-    def none(cls) -> Trees:
-        """Return no trees."""
-        i4, f4 = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
-        return Trees(i4, i4, i4, np.zeros(0, dtype=np.uint8), f4)
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Arrays of the trees, by field."""
-        return {name: getattr(self, name) for name in ("roots", *NODES)}
 
     @property
     def splits(self) -> tuple[Integers, Integers, Integers, Flags, Integers]:
@@ -187,33 +167,7 @@ class Trees(Message):
     @property
     def trees(self) -> Trees:
         """Trees without other fields."""
-        return self.slice(0)
-
-    @cached_property
-    def left(self) -> Integers:
-        """Left child of every node, -1 at a leaf."""
-        return find_children(self.roots, self.column)
-
-    def slice(self, start: int, stop: int | None = None) -> Trees:
-        """Return the trees from `start` to before `stop`, as arrays that may be written.
-
-        Kernels are compiled once more for arrays that may not, such as those of a message that was decoded.
-        """
-        n_trees = len(self.roots)
-        stop = n_trees if stop is None else min(stop, n_trees)
-        if start >= stop:
-            return Trees.none()
-        if start == 0 and stop == n_trees and type(self) is Trees:
-            return self
-        root, end = self.roots[start], self.roots[stop] if stop < n_trees else len(self.column)
-        return Trees(self.roots[start:stop] - root, *(getattr(self, name)[root:end].copy() for name in NODES))
-
-    def followed_by(self, other: Trees) -> Trees:
-        """Return these trees and others after them."""
-        if not len(self.roots):
-            return other.trees
-        roots = np.concatenate([self.roots, other.roots + np.int32(len(self.column))])
-        return Trees(roots, *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in NODES))
+        return self.only(Trees)
 
 
 @dataclass(frozen=True)
@@ -224,18 +178,10 @@ class Finished(Trees):
 
 
 @dataclass(frozen=True)
-class Level(Finished):
+class Level(table.Level, Finished):
     """Finished trees, followed by the growing ones of this round, and the leaves for which sums are requested."""
 
-    wanted: Integers = array("leaves whose sums are wanted", ("s",), dtype="i4")
     counted: bool = flag("numbers of records are wanted next to the sums")
-
-    @classmethod
-    def of(cls, since: int, finished: Trees, growing: Trees, wanted: list[int], *, counted: bool) -> Self:
-        """Return the request; `wanted` are indices of nodes of the growing trees."""
-        both = finished.followed_by(growing)
-        leaves = np.array(wanted, dtype=np.int32) + np.int32(len(finished.column))
-        return cls(**both.fields, since=since, wanted=leaves, counted=counted)
 
 
 @dataclass(frozen=True)
@@ -294,27 +240,6 @@ class Grown(Trees):
     gain: Floats = array("by how much a split lowered the loss", ("m",), dtype="f4")
     cover: Floats = array("sum of the loss's curvatures", ("m",), dtype="f4")
     weight: Floats = array("Newton step of a node", ("m",), dtype="f4")
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Statistics of the nodes, by field."""
-        return {name: getattr(self, name) for name in ("gain", "cover", "weight")}
-
-    @classmethod
-    def nothing(cls) -> Grown:
-        """Return no trees."""
-        none = np.zeros(0, dtype=np.float32)
-        return Grown(**Trees.none().fields, gain=none, cover=none, weight=none)
-
-    def first(self, n_estimators: int) -> Grown:
-        """Return the first trees."""
-        trees = self.slice(0, n_estimators)
-        return Grown(**trees.fields, **{name: values[: len(trees.column)] for name, values in self.facts.items()})
-
-    def with_trees(self, other: Grown) -> Grown:
-        """Return these trees and others after them."""
-        facts = {name: np.concatenate([values, other.facts[name]]) for name, values in self.facts.items()}
-        return Grown(**self.followed_by(other).fields, **facts)
 
 
 # Largest number of cuts per column: 1024 bins, four times xgboost's default.
@@ -421,39 +346,21 @@ def check_cuts(cuts: Cuts, n_columns: int) -> None:
 
 def check_trees(request: Finished, n_bins: NDArray[np.int64], n_groups: int) -> None:
     """Raise MessageError unless the trees are whole rounds, one tree per margin, on these columns and bins."""
-    from multicentre.boosting.kernels.descent import check_splits
-
-    if (
-        not 0 <= request.since <= MOST_ROUNDS
-        or len(request.roots) > MOST_ROUNDS * n_groups
-        or len(request.roots) % n_groups
-    ):
+    n_trees = len(request.roots)
+    if not 0 <= request.since <= MOST_ROUNDS or n_trees > MOST_ROUNDS * n_groups or n_trees % n_groups:
         raise MessageError(
-            f"trees must be complete rounds of {n_groups} trees; got {len(request.roots)} trees", where="Finished.since"
+            f"trees must be complete rounds of {n_groups} trees; got {n_trees} trees", where="Finished.since"
         )
-    problem = check_splits(request.column, request.cut, n_bins)
-    if problem == 1:
-        raise MessageError(
-            f"columns of splits must be from 0 to {len(n_bins) - 1}; got a column outside", where="Finished.column"
-        )
-    if problem == 2:
-        raise MessageError("cuts of splits must be bins of their column; got a bin outside", where="Finished.cut")
-    request.left  # noqa: B018 - raises MessageError unless the nodes are trees
+    table.check_splits(request, n_bins, lowest=-1)
 
 
 def check_level(request: Level, n_bins: NDArray[np.int64], n_groups: int) -> None:
     """Raise MessageError unless the request is for different leaves of the last round."""
-    from multicentre.boosting.kernels.descent import are_leaves
-
     check_trees(request, n_bins, n_groups)
     if len(request.roots) < n_groups:
         raise MessageError(f"growing trees must be {n_groups}; got {len(request.roots)}", where="Level.roots")
-    wanted = request.wanted
-    if not are_leaves(wanted, int(request.roots[-n_groups]), request.column):
-        raise MessageError(
-            "wanted must be different leaves of the growing trees; got other nodes", where="Level.wanted"
-        )
-    n_cells = len(wanted) * (int(n_bins.sum()) + len(n_bins))
+    table.check_leaves(request, request.wanted, int(request.roots[-n_groups]))
+    n_cells = len(request.wanted) * (int(n_bins.sum()) + len(n_bins))
     if n_cells > MOST_CELLS:
         hint = "Lower max_depth or max_bins."
         raise MessageError(f"sums must have at most {MOST_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)
@@ -465,21 +372,3 @@ def check_borders(borders: Floats) -> None:
         raise MessageError(
             f"borders must be 1 to {MOST_BORDERS} increasing margins; got {len(borders)}", where="Ranking.borders"
         )
-
-
-def is_grown_from(trees: Trees, before: Trees) -> bool:
-    """Return whether trees follow from earlier ones by splits of leaves only.
-
-    Examples
-    --------
-    >>> i4, f4 = (lambda *v: np.array(v, dtype=np.int32)), (lambda *v: np.array(v, dtype=np.float32))
-    >>> leaf = Trees(i4(0), i4(-1), i4(0), np.zeros(1, dtype=np.uint8), f4(0))
-    >>> stump = Trees(i4(0), i4(2, -1, -1), i4(1, 0, 0), np.zeros(3, dtype=np.uint8), f4(0, 0, 0))
-    >>> is_grown_from(stump, leaf), is_grown_from(leaf, stump)
-    (True, False)
-    """
-    from multicentre.boosting.kernels.descent import are_extended
-
-    if len(trees.roots) != len(before.roots):
-        return False
-    return bool(are_extended(*before.splits, *trees.splits))

@@ -8,10 +8,11 @@ from typing import Any
 from multicentre.boosting.maths import Columns, Penalty
 from multicentre.boosting.messages import LARGEST_BASE, MOST_CUTS, MOST_ROUNDS, RECORDS, Start
 from multicentre.boosting.rounds import Plan
-from multicentre.boosting.trees import MOST_DEPTH, OBJECTIVES
+from multicentre.boosting.trees import OBJECTIVES
 from multicentre.data.tabular import sources_of
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.parameters import Integer, ParameterRanges, Real, Where
+from multicentre.trees.table import MAX_DEPTH
 
 # Largest penalty: far above the sums of gradients and curvatures of any study, so every leaf is already near zero.
 LARGEST_PENALTY = 1e12
@@ -59,7 +60,7 @@ def _is_name_or_names(value: Any) -> bool:
 
 RANGES: ParameterRanges = {
     "n_estimators": Integer(1, MOST_ROUNDS),
-    "max_depth": Integer(1, MOST_DEPTH),
+    "max_depth": Integer(1, MAX_DEPTH),
     "learning_rate": Real(0, 1, open="low"),
     "reg_lambda": _PENALTY,
     "reg_alpha": _PENALTY,

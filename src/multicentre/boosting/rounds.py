@@ -3,19 +3,12 @@
 Before the first round, the sites agree on columns, classes, the first margins and the cuts of every column
 (:mod:`multicentre.boosting.agreement`), and the coordinator sends this start to every site.
 
-One round grows one tree, or one per class if there are more than two classes. For each level of these trees:
-
-1. The coordinator sends the growing trees and the leaves to sum: of two siblings, the one with the smaller sum of
-   curvatures. With the first level of a round it sends the trees of the last finished round too.
-2. Each site adds the finished trees to the margins of its records. It returns the sum of their losses, and sums of
-   slopes and curvatures by leaf and bin, with ``min_samples_leaf`` also numbers of records. With ``subsample``, sums by
-   leaf and bin are those of the records that the round draws.
-3. The coordinator adds up the sums and computes those of the other siblings as differences from their parents. It
-   splits each leaf at the cut with the largest gain, if that gain is sufficient. It leaves out columns that were not
-   drawn for the node or may not follow those above it, and splits against a monotone constraint.
-
-If a site is lost, the coordinator requests the sums of both siblings, since the sums of their parents may contain the
-records of that site.
+One round grows one tree, or one per class if there are more than two classes. The trees
+grow level by level (:mod:`multicentre.trees.growth`). For each level, each site adds the finished trees to the margins
+of its records. It returns the sum of their losses, and sums of slopes and curvatures by leaf and bin, with
+``min_samples_leaf`` also numbers of records. With ``subsample``, sums by leaf and bin are those of the records that the
+round draws. The coordinator splits each leaf at the cut with the largest gain, if that gain is sufficient. It leaves
+out columns that were not drawn for the node or may not follow those above it, and splits against a monotone constraint.
 
 A round ends when no leaf is split, or at ``max_depth``. If there are validation records, the coordinator then sends the
 new trees in a separate session, and each site returns the sum of their losses, and numbers of records by class and
@@ -27,13 +20,21 @@ round, each site returns the sum of the losses of its training records.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.boosting import messages
-from multicentre.boosting.maths import Columns, Penalty, Splits, find_splits, newton_steps
+from multicentre.boosting.maths import (
+    NO_BOUNDS,
+    Columns,
+    Penalty,
+    Splits,
+    bounds_below,
+    find_splits,
+    newton_steps,
+)
 from multicentre.boosting.ranking import find_area
 from multicentre.boosting.site import BoostingSite
 from multicentre.boosting.trees import LARGEST_VALUE, Ensemble
@@ -41,9 +42,10 @@ from multicentre.core.rounds import History, Rounds
 from multicentre.core.session import Session
 from multicentre.core.tie_breaking import first_least
 from multicentre.errors import DataError
+from multicentre.trees.growth import Round, is_stale
 
 Sums = NDArray[np.int64]
-Places = list[tuple[int, int]]
+Integers = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -72,163 +74,65 @@ class Plan:
     ranks: bool
 
 
-@dataclass
-class Tree:
-    """Growing tree: its nodes in the order of their splits, and the sums, the bounds and the path of each node."""
+class Gains:
+    """Criterion of xgboost for one round, with the bounds and the paths of the leaves that may be split."""
 
-    column: list[int] = field(default_factory=lambda: [-1])
-    cut: list[int] = field(default_factory=lambda: [0])
-    default_left: list[int] = field(default_factory=lambda: [0])
-    gain: list[float] = field(default_factory=lambda: [0.0])
-    sums: list[Sums] = field(default_factory=lambda: [np.zeros(2, dtype=np.int64)])
-    bounds: list[tuple[float, float]] = field(default_factory=lambda: [(-np.inf, np.inf)])
-    path: list[frozenset[int]] = field(default_factory=lambda: [frozenset()])
+    def __init__(self, start: messages.Start, plan: Plan, n_before: int) -> None:
+        self.first = start.first
+        self._plan, self._n_before = plan, n_before
+        self._bounds = np.tile(NO_BOUNDS, (len(start.base), 1))
+        self._paths = [frozenset[int]()] * len(start.base)
 
-    def split(self, node: int, splits: Splits, place: int, penalty: Penalty) -> None:
-        """Split a leaf by the split at `place`."""
-        self.column[node], self.cut[node] = int(splits.column[place]), int(splits.cut[place])
-        self.default_left[node], self.gain[node] = int(splits.default_left[place]), float(splits.gain[place])
-        for sums in (splits.left[place], splits.right[place]):
-            self.column.append(-1)
-            self.cut.append(0)
-            self.default_left.append(0)
-            self.gain.append(0.0)
-            self.sums.append(sums)
-            self.path.append(self.path[node] | {self.column[node]})
-        self.bounds += self._bounds_below(node, splits, place, penalty)
+    def find_splits(self, trees: messages.Grown, leaves: Integers, sums: Sums, depth: int) -> Splits:
+        """Return the split of each leaf."""
+        penalty, columns = self._plan.penalty, self._plan.columns
+        permitted = None if columns.is_free else self._permitted(trees, leaves, depth)
+        bounds = self._bounds if penalty.monotone else None
+        splits = find_splits(sums, self.first, penalty, permitted=permitted, bounds=bounds)
+        made = np.flatnonzero(splits.column >= 0)
+        self._bounds = bounds_below(splits, made, self._bounds[made], penalty) if penalty.monotone else NO_BOUNDS
+        self._paths = [self._paths[place] | {int(splits.column[place])} for place in made for _ in range(2)]
+        return splits
 
-    def _bounds_below(self, node: int, splits: Splits, place: int, penalty: Penalty) -> list[tuple[float, float]]:
-        """Return the bounds of both children: the middle of their steps divides those of the node, as in xgboost."""
-        low, high = self.bounds[node]
-        direction = penalty.monotone[self.column[node]] if penalty.monotone else 0
-        if not direction:
-            return [(low, high)] * 2
-        sides = np.stack([splits.left[place], splits.right[place]])
-        left, right = newton_steps(sides, penalty, np.array([self.bounds[node]] * 2, dtype=np.float32))
-        middle = float((left + right) / np.float32(2.0))
-        below, above = (low, middle), (middle, high)
-        return [below, above] if direction > 0 else [above, below]
+    def describe_leaves(self, totals: Sums) -> dict[str, NDArray[np.float32]]:
+        """Return the sum of curvatures and the Newton step of each new leaf."""
+        penalty = self._plan.penalty
+        cover = (totals[:, 1] * penalty.curvature_unit).astype(np.float32)
+        return {"cover": cover, "weight": newton_steps(totals, penalty, self._bounds)}
 
-    @property
-    def splits(self) -> messages.Trees:
-        """Tree without values of its leaves."""
-        column = np.array(self.column, dtype=np.int32)
-        sides, none = np.array(self.default_left, dtype=np.uint8), np.zeros(len(column), dtype=np.float32)
-        return messages.Trees(np.zeros(1, dtype=np.int32), column, np.array(self.cut, dtype=np.int32), sides, none)
-
-    def grown(self, learning_rate: float, penalty: Penalty) -> messages.Grown:
-        """Return the tree with the values of its leaves."""
-        sums = np.stack([each[:2] for each in self.sums])
-        step = newton_steps(sums, penalty, np.array(self.bounds, dtype=np.float32) if penalty.monotone else None)
-        trees = self.splits
-        value = np.where(trees.column < 0, step * np.float32(learning_rate), np.float32(0.0)).astype(np.float32)
-        return messages.Grown(
-            trees.roots,
-            trees.column,
-            trees.cut,
-            trees.default_left,
-            value,
-            np.array(self.gain, dtype=np.float32),
-            (sums[:, 1] * penalty.curvature_unit).astype(np.float32),
-            np.where(trees.column < 0, value, step).astype(np.float32),
-        )
+    def _permitted(self, trees: messages.Grown, leaves: Integers, depth: int) -> NDArray[np.bool_]:
+        """Return the columns on which each leaf may be split, shape (s, d)."""
+        number = np.searchsorted(trees.roots, leaves, side="right") - 1
+        places = (leaves - trees.roots[number]).tolist()
+        numbered = zip((self._n_before + number).tolist(), places, self._paths, strict=True)
+        return np.stack([self._plan.columns.permitted(tree, depth, node, path) for tree, node, path in numbered])
 
 
-class Growth:
-    """One round: the growing trees, and the sums of the level above."""
+class BoostingRound(Round[messages.Grown]):
+    """Round that records the loss before its trees."""
 
     def __init__(
         self, session: Session, rounds: Rounds[messages.Grown], start: messages.Start, plan: Plan, n_initial: int
     ) -> None:
-        self._session, self._rounds, self._start, self._plan = session, rounds, start, plan
-        self._n_finished = len(rounds.state.roots) // len(start.base)
-        # Rounds that all sites have: without the last one until they answer for the first time.
-        self._since = 0 if len(rounds.state.roots) == n_initial else self._n_finished - 1
-        self._trees = [Tree() for _ in start.base]
-        self._above: dict[tuple[int, int], Sums] = {}
-        self._sites: tuple[str, ...] = ()
+        super().__init__(session, rounds.state, n_initial, len(start.base))
+        self._rounds, self._start, self._plan = rounds, start, plan
 
     def run(self) -> messages.Grown:
         """Return the trees of the round."""
-        frontier: Places = [(tree, 0) for tree in range(len(self._trees))]
-        for depth in range(self._plan.max_depth):
-            frontier = self._split(frontier, self._sum(frontier), depth)
-            if not frontier:
-                break
-        grown = messages.Grown.nothing()
-        for tree in self._trees:
-            grown = grown.with_trees(tree.grown(self._plan.learning_rate, self._plan.penalty))
-        return grown
+        roots = messages.Grown.leaves(len(self._start.base))
+        trees = self.grow(roots, Gains(self._start, self._plan, len(self._rounds.state.roots)), self._plan.max_depth)
+        is_leaf, zero = trees.column < 0, np.float32(0.0)
+        value = np.where(is_leaf, trees.weight * np.float32(self._plan.learning_rate), zero).astype(np.float32)
+        return replace(trees, value=value, weight=np.where(is_leaf, value, trees.weight).astype(np.float32))
 
-    def _split(self, frontier: Places, sums: dict[tuple[int, int], Sums], depth: int) -> Places:
-        """Split each leaf of the frontier with a sufficient gain; return the new leaves."""
-        first = self._start.first
-        stacked = np.stack([sums[place] for place in frontier])
-        if frontier[0][1] == 0:
-            for (number, _), total in zip(frontier, stacked[:, : first[1]].sum(axis=1), strict=True):
-                self._trees[number].sums[0] = total
-        penalty, bounds = self._plan.penalty, None
-        if penalty.monotone:
-            bounds = np.array([self._trees[tree].bounds[node] for tree, node in frontier], dtype=np.float32)
-        permitted = None if self._plan.columns.is_free else self._permitted(frontier, depth)
-        splits = find_splits(stacked, first, penalty, permitted=permitted, bounds=bounds)
-        below: Places = []
-        self._above = {}
-        for place in np.flatnonzero(splits.column >= 0).tolist():
-            number, node = frontier[place]
-            tree = self._trees[number]
-            below += [(number, len(tree.column)), (number, len(tree.column) + 1)]
-            self._above |= dict.fromkeys(below[-2:], sums[frontier[place]])
-            tree.split(node, splits, place, penalty)
-        return below
-
-    def _permitted(self, frontier: Places, depth: int) -> NDArray[np.bool_]:
-        """Return the columns on which each leaf of the frontier may be split, shape (s, d)."""
-        n_before = len(self._rounds.state.roots)
-        rules, trees = self._plan.columns, self._trees
-        return np.stack(
-            [rules.permitted(n_before + tree, depth, node, trees[tree].path[node]) for tree, node in frontier]
-        )
-
-    def _sum(self, frontier: Places) -> dict[tuple[int, int], Sums]:
-        """Return the sums by cell of every leaf of the frontier.
-
-        Sites return sums of the lighter of two siblings; those of the other are the difference from the sums of their
-        parent. After the loss of a site the sums of the parent may contain its records, so sites return both.
-        """
-        while True:
-            before, wanted = self._session.sites, frontier
-            if self._sites == before:
-                wanted = [place for place in frontier if self._is_lighter(*place)]
-            sums = self._ask(wanted)
-            if self._session.sites == before:
-                break
-        self._sites = before
-        for tree, node in set(frontier) - set(wanted):
-            sums[tree, node] = self._above[tree, node] - sums[tree, _sibling(node)]
-        return sums
-
-    def _ask(self, wanted: Places) -> dict[tuple[int, int], Sums]:
-        finished = messages.Trees.none()
-        if self._since < self._n_finished:
-            finished = self._rounds.state.slice(self._since * len(self._trees))
-        growing = messages.Trees.none()
-        offsets = []
-        for tree in self._trees:
-            offsets.append(len(growing.column))
-            growing = growing.followed_by(tree.splits)
-        leaves = [offsets[tree] + node for tree, node in wanted]
+    def request_sums(self, since: int, finished: messages.Grown, growing: messages.Grown, wanted: Integers) -> Sums:
+        """Return slopes and curvatures, and numbers of records if required, of the wanted leaves."""
         counted = bool(self._plan.penalty.least_records)
-        request = messages.Level.of(self._since, finished, growing, leaves, counted=counted)
+        request = messages.Level.of(since, finished, growing, wanted, counted=counted)
         answer = self._session.sum(BoostingSite.sum_gradients, request)
-        self._since = self._n_finished
-        if wanted[0][1] == 0:
+        if len(growing.column) == len(growing.roots):
             self._rounds.record(loss=mean_loss(answer.losses, self._start))
-        return dict(zip(wanted, answer.sums, strict=True))
-
-    def _is_lighter(self, tree: int, node: int) -> bool:
-        sums = self._trees[tree].sums
-        return node == 0 or (int(sums[node][1]), node) < (int(sums[_sibling(node)][1]), _sibling(node))
+        return answer.sums
 
 
 class Watched:
@@ -252,7 +156,7 @@ class Watched:
 
             def count(borders: NDArray[np.float32]) -> Sums:
                 none = finished(grown, self._n_sent, n_groups)
-                request = messages.Ranking(**none.fields, since=none.since, borders=borders)
+                request = messages.Ranking(**none.fields, borders=borders)
                 return session.sum(BoostingSite.count_ranks, request).sums
 
             scores["watched_auc"], scores["watched_auc_error"] = find_area(count)
@@ -276,11 +180,11 @@ def grow_trees(
     validation = Watched(watched, start, ranks=plan.ranks)
     n_initial = len(initial.roots)
     for _ in rounds:
-        rounds.state = rounds.state.with_trees(Growth(session, rounds, start, plan, n_initial).run())
+        rounds.state = rounds.state.followed_by(BoostingRound(session, rounds, start, plan, n_initial).run())
         scores = validation.scores(rounds.state)
         if scores:
             rounds.record(**scores)
-            if plan.patience and _is_stale([*_watched(rounds.history), _to_lower(scores)], plan.patience):
+            if plan.patience and is_stale([*_watched(rounds.history), _to_lower(scores)], plan.patience):
                 rounds.stop()
     return rounds.state, rounds.history
 
@@ -296,9 +200,9 @@ def closing_loss(session: Session, start: messages.Start, grown: messages.Grown)
     return mean_loss(session.once("losses", messages.Losses, request).losses, start)
 
 
-def finished(grown: messages.Trees, since: int, n_groups: int) -> messages.Finished:
+def finished(grown: messages.Grown, since: int, n_groups: int) -> messages.Finished:
     """Return the request with the trees after the first `since` rounds."""
-    return messages.Finished(**grown.slice(since * n_groups).fields, since=since)
+    return messages.Finished(**grown.slice(since * n_groups).fields_for(messages.Finished), since=since)
 
 
 def mean_loss(losses: Sums, start: messages.Start) -> float:
@@ -321,14 +225,6 @@ def _watched(history: History) -> list[float]:
 def _to_lower(scores: Mapping[str, float]) -> float:
     """Return the score by which the fit stops, such that lower is better."""
     return -scores["watched_auc"] if "watched_auc" in scores else scores["watched_loss"]
-
-
-def _is_stale(losses: list[float], patience: int) -> bool:
-    return len(losses) - 1 - int(first_least(losses)) >= patience
-
-
-def _sibling(node: int) -> int:
-    return node + 1 if node % 2 else node - 1
 
 
 def to_ensemble(start: messages.Start, grown: messages.Grown) -> Ensemble:

@@ -33,7 +33,6 @@ from multicentre.boosting.messages import (
     check_level,
     check_start,
     check_trees,
-    is_grown_from,
 )
 from multicentre.boosting.records import Records
 from multicentre.boosting.trees import MOST_CLASSES, OBJECTIVES, check_margins, single
@@ -46,6 +45,7 @@ from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.statistics.quantiles.site import CountingPart
+from multicentre.trees.site import TreePart
 
 Singles = NDArray[np.float32]
 
@@ -55,7 +55,7 @@ Sums = NDArray[np.int64]
 _NONE = (0.0, 0.0)
 
 
-class BoostingSite(FillingPart, CountingPart):
+class BoostingSite(TreePart, FillingPart, CountingPart):
     """Site part of federated XGBoost."""
 
     method: ClassVar[str] = "fed-xgb"
@@ -75,7 +75,6 @@ class BoostingSite(FillingPart, CountingPart):
     state: messages.Memory | None = None
     _records: Records | None = None
     _unit: int | None = None
-    _grown: tuple[int, messages.Trees] | None = None
     _roles: messages.Roles = messages.Roles((), ())
     _checked: tuple[messages.Memory, tuple[float, float]] | None = None
 
@@ -196,9 +195,9 @@ class BoostingSite(FillingPart, CountingPart):
         n_groups = len(self.memory.base)
         check_level(request, self.memory.n_bins, n_groups)
         n_finished = len(request.roots) - n_groups
-        records = self._caught_up(request.since, request.slice(0, n_finished))
-        growing = request.slice(n_finished)
-        self._check_growth(len(self.memory.roots) // n_groups, growing)
+        records = self._caught_up(request.since, request.trees.slice(0, n_finished))
+        growing = request.trees.slice(n_finished)
+        self.take_growth(len(self.memory.roots) // n_groups, growing)
         sums = records.sum_by_bin(growing, request.wanted - request.roots[n_finished], counted=request.counted)
         return messages.Histograms(sums, records.losses, patients=self._behind_rounds(records))
 
@@ -243,29 +242,13 @@ class BoostingSite(FillingPart, CountingPart):
 
     def _caught_up(self, since: int, news: messages.Trees) -> Records:
         """Return the records with the margins of all finished trees."""
+        self.take_trees(since, news, len(self.memory.base))
         memory = self.memory
-        n_stored, start = len(memory.roots), since * len(memory.base)
-        n_again = min(n_stored - start, len(news.roots))
-        same = n_again == 0 or _are_equal(memory.slice(start, start + n_again), news.slice(0, n_again))
-        if n_again < 0 or not same:
-            raise ConfigurationError(
-                "trees must continue those of the site; got a sequence with skipped or changed trees",
-                where="Finished",
-                hint="Begin the fit again.",
-            )
-        if len(news.roots) < n_stored - start:
-            raise ConfigurationError(
-                f"trees must be at least the {n_stored - start} that the site has; got {len(news.roots)}",
-                where="Finished",
-                hint="Begin the fit again.",
-            )
-        if n_again < len(news.roots):
-            self.state = memory = self._with_trees(memory, news.slice(n_again))
         if self._records is None:
             X, by_cell = self._cells_of(self._features()), replace(memory, cuts=self._cells_of(memory.cuts))
             columns = (self._weights(), self._first_margins())
             self._records = Records(X, self._signed_outcomes(), by_cell, *columns)
-        self._records.catch_up(memory)
+        self._records.catch_up(memory.trees)
         return self._records
 
     def _cells_of(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -278,34 +261,20 @@ class BoostingSite(FillingPart, CountingPart):
             return values
         return coarsen(values.astype(np.float64), self.finest).astype(np.float32)
 
-    def _with_trees(self, memory: messages.Memory, new: messages.Trees) -> messages.Memory:
-        """Return the state with new rounds, after a check of their margins and of the trees that grew last."""
-        number, n_groups = len(memory.roots) // len(memory.base), len(memory.base)
-        if self._grown and self._grown[0] == number and not is_grown_from(new.slice(0, n_groups), self._grown[1]):
-            raise ConfigurationError(
-                "finished trees must be those that grew; got different trees",
-                where="Finished",
-                hint="Begin a new fit.",
-            )
-        both = memory.followed_by(new)
+    def finished_trees(self) -> messages.Trees:
+        """Return the trees of the site's state."""
+        return self.memory.trees
+
+    def add_trees(self, new: messages.Trees) -> None:
+        """Add trees to the site's state, after a check of their margins."""
+        memory = self.memory
+        both = memory.trees.followed_by(new)
         checked, before = self._checked or (None, _NONE)
         # Trees of the state that was checked last are not checked again.
         unchecked, before = (new, before) if checked is memory else (both, _NONE)
         sums = check_margins(memory.objective, memory.base, unchecked.roots, unchecked.value, before)
-        memory = replace(memory, **both.fields)
-        self._checked = memory, sums
-        return memory
-
-    def _check_growth(self, number: int, growing: messages.Trees) -> None:
-        """Raise ConfigurationError unless trees grow from those of the last answer."""
-        last, before = self._grown or (number, growing)
-        if last > number or (last == number and not is_grown_from(growing, before)):
-            raise ConfigurationError(
-                "trees must grow by splits of leaves only; got changed splits",
-                where="Level",
-                hint="Begin a new fit.",
-            )
-        self._grown = number, growing
+        self.state = replace(memory, **both.fields)
+        self._checked = self.state, sums
 
     @property
     def _feature_names(self) -> tuple[str, ...]:
@@ -398,8 +367,3 @@ def count_magnitudes(values: NDArray[np.float64]) -> Sums:
 def in_units(values: NDArray[np.float64], exponent: int) -> NDArray[np.float64]:
     """Return values as whole multiples of two to the power of `exponent`, within the range of sums."""
     return np.rint(np.clip(values * 2.0**-exponent, -messages.LARGEST_SUM, messages.LARGEST_SUM))
-
-
-def _are_equal(one: messages.Trees, other: messages.Trees) -> bool:
-    # Bytes are compared faster than numbers; trees that a coordinator sends again have the same bits.
-    return all(getattr(one, name).tobytes() == getattr(other, name).tobytes() for name in ("roots", *messages.NODES))

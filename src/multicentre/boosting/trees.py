@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Message, array, number, text, texts
 from multicentre.errors import DataError, MessageError, MissingExtra
+from multicentre.trees.table import find_children
 
 Floats = NDArray[np.float32]
 
@@ -22,10 +23,6 @@ Doubles = NDArray[np.float64]
 
 # Largest number of classes: a round sends one tree per class.
 MOST_CLASSES = 1000
-# Largest depth: the last request is then for at most 2**11 leaves, which bounds the size of an answer.
-MOST_DEPTH = 12
-# Largest number of nodes: a bound of the memory that a model takes.
-MOST_NODES = 2**24
 # Largest finite threshold: every other finite value is below it.
 LARGEST_VALUE = float(np.finfo(np.float32).max)
 # Largest margin: its sums stay finite in single precision.
@@ -98,39 +95,6 @@ def number_of(objective: str, distribution: tuple[str, ...]) -> int:
     (3, 7)
     """
     return list(OBJECTIVES).index(objective) + (TIME_DISTRIBUTIONS.index(distribution[0]) if distribution else 0)
-
-
-def find_children(roots: Integers, column: Integers) -> Integers:
-    """Return the index of the left child of each node, -1 at a leaf; the right child follows it.
-
-    Nodes of a tree are in the order of their splits: the children of its j-th split are its nodes 1 + 2 j and 2 + 2 j.
-
-    Parameters
-    ----------
-    roots : array of shape (t,)
-    column : array of shape (m,)
-        Column of a node's split, -1 at a leaf.
-
-    Raises
-    ------
-    MessageError
-        The nodes are not trees with at most 12 splits on the path to a leaf.
-
-    Examples
-    --------
-    >>> find_children(np.array([0, 3], dtype=np.int32), np.array([5, -1, -1, -1], dtype=np.int32)).tolist()
-    [1, -1, -1, -1]
-    """
-    from multicentre.boosting.kernels.descent import place_children
-
-    if len(column) > MOST_NODES:
-        raise MessageError(f"trees must have at most {MOST_NODES} nodes; got {len(column)}", where="roots")
-    left, depth = place_children(roots, column)
-    if depth < 0:
-        raise MessageError("nodes must form trees, in the order of their splits; got a different order", where="column")
-    if depth > MOST_DEPTH:
-        raise MessageError(f"a path must have at most {MOST_DEPTH} splits; got a longer path", where="column")
-    return left
 
 
 def check_objective(objective: str, n_classes: int, n_margins: int) -> None:

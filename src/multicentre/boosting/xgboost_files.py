@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from multicentre.boosting.trees import MOST_NODES, OBJECTIVES, Ensemble
+from multicentre.boosting.trees import OBJECTIVES, Ensemble
 from multicentre.errors import ConfigurationError, MulticentreError
+from multicentre.trees.table import MAX_NODES
 
 _SUPPORTED = tuple(name for name in OBJECTIVES if name != "survival:aft")
 
@@ -118,7 +119,7 @@ def _nodes_of(tree: Mapping[str, Any]) -> list[_Node]:
         place = waiting.popleft()
         left, right = int(tree["left_children"][place]), int(tree["right_children"][place])
         is_leaf, condition = left < 0, float(tree["split_conditions"][place])
-        if len(nodes) >= min(len(tree["left_children"]), MOST_NODES):
+        if len(nodes) >= min(len(tree["left_children"]), MAX_NODES):
             raise ConfigurationError("nodes must form trees; got a node with two parents")
         nodes.append(
             _Node(

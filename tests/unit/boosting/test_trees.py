@@ -75,7 +75,7 @@ def test_a_tree_that_is_too_deep_is_refused():
         column=column, threshold=nodes, value=nodes, gain=nodes, cover=nodes, weight=nodes,
         default_left=nodes.astype(np.uint8),
     )  # fmt: skip
-    with pytest.raises(MessageError, match="at most 12 splits"):
+    with pytest.raises(MessageError, match="a depth of at most 12"):
         deep.check()
 
 

@@ -16,8 +16,9 @@ from multicentre.boosting.kernels.derivatives import (
     derive,
     find_losses,
 )
-from multicentre.boosting.kernels.descent import add_leaves, descend, place_children
+from multicentre.boosting.kernels.descent import add_leaves, descend
 from multicentre.boosting.kernels.histograms import sum_by_bin
+from multicentre.trees.kernels.shape import place_children
 
 UNITS = 2.0**30
 rng = np.random.default_rng(0)
