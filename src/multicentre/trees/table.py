@@ -90,7 +90,7 @@ class NodeTable(Message):
         return type(self)(roots=roots, **nodes)
 
     def split(self, leaves: Integers, at: Mapping[str, Any], below: Mapping[str, Any]) -> tuple[Self, Integers]:
-        """Split leaves, in increasing order, and return the trees and the 2 s children.
+        """Split leaves of the deepest level, in increasing order, and return the trees and the 2 s children.
 
         `at` are values of the split nodes, s per field, and `below` those of the children; others are 0.
         """

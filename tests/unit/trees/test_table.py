@@ -26,13 +26,13 @@ def i4(*values):
 def grow(decisions, n_trees=2):
     """Split leaves of several trees level by level, and return all tables on the way."""
     tables = [Labelled.leaves(n_trees, label=np.zeros((n_trees, 2), dtype=np.int32))]
-    number = 1
+    number, deepest = 1, range(n_trees)
     for splits in decisions:
         table = tables[-1]
-        leaves = [leaf for leaf, is_split in zip(np.flatnonzero(table.column < 0), splits, strict=False) if is_split]
+        leaves = [leaf for leaf, is_split in zip(deepest, splits, strict=False) if is_split]
         labels = np.repeat(np.arange(number, number + 2 * len(leaves))[:, None], 2, axis=1)
-        table, children = table.split(i4(*leaves), {"column": 3, "cut": 1}, {"label": labels})
-        assert table.label[children].tolist() == labels.tolist()
+        table, deepest = table.split(i4(*leaves), {"column": 3, "cut": 1}, {"label": labels})
+        assert table.label[deepest].tolist() == labels.tolist()
         tables.append(table)
         number += 2 * len(leaves)
     return tables
