@@ -15,6 +15,7 @@ from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.survival import SurvivalData
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import add_indicators
+from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Lines
 from multicentre.estimator.model_in_force import Phrases, reference_levels
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 # Valid values of `missing` in all survival models.
 MISSING = OneOf(*get_args(SurvivalMissing))
+# Name of the predictions among the results that a fit lacks.
+PREDICTIONS = "predictions"
 # Largest number of importances in a summary, so that it fits a screen.
 MOST_IMPORTANCES = 5
 
@@ -77,6 +80,7 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     model_: SurvivalModel
     agreed_: Agreed
     missing: SurvivalMissing
+    missing_results_: dict[str, str]
 
     @property
     def times_(self) -> Floats:
@@ -253,9 +257,29 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
         self._count_after(after)
         return agreed
 
+    def predicting_model(self) -> SurvivalModel:
+        """Return the fitted model.
+
+        Raises
+        ------
+        ConfigurationError
+            The fit has no model for predictions; the message says why.
+        sklearn.exceptions.NotFittedError
+            The estimator is not fitted.
+        """
+        check_is_fitted(self, "model_")
+        reason = vars(self).get("missing_results_", {}).get(PREDICTIONS)
+        if reason:
+            raise ConfigurationError(
+                f"predictions need a baseline hazard; this fit has none ({reason})",
+                where="model_",
+                hint="Coefficients and tests are not affected. A penalty (alpha=1.0) keeps coefficients finite.",
+            )
+        return self.model_
+
     def _values(self, X: Any) -> Floats:
         """Return the columns of the fit, shape (n, d); NaN where missing."""
-        check_is_fitted(self, "model_")
+        self.predicting_model()
         missing_values = self.missing_values_
         columns = self.feature_names_in_[: len(self.feature_names_in_) - len(missing_values.indicators)]
         values = rows_for(X, columns, self.agreed_.levels)
@@ -302,7 +326,8 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         self.agreed_.check(len(self.agreed_.columns))
-        self.model_ = unpack(arrays["model_"].tobytes(), KINDS, len(self.agreed_.columns))
+        has_model = PREDICTIONS not in vars(self).get("missing_results_", {})
+        self.model_ = unpack(arrays["model_"].tobytes(), KINDS, len(self.agreed_.columns) if has_model else None)
 
 
 def importance_frame(names: Sequence[str], shares: Floats) -> pd.DataFrame:

@@ -42,7 +42,7 @@ from multicentre.survival.cox.maths import (
     proportionality_tests,
     score_tests_of_proportionality,
 )
-from multicentre.survival.cox.results import CoxResults, SiteEffects
+from multicentre.survival.cox.results import ROBUST_ERRORS, CoxResults, SiteEffects
 from multicentre.survival.cox.rounds import (
     STILL_MOVING,
     BaselineTimes,
@@ -55,7 +55,8 @@ from multicentre.survival.cox.rounds import (
     value_times,
 )
 from multicentre.survival.cox.site import CoxSite
-from multicentre.survival.estimator import MISSING, cause_in_force
+from multicentre.survival.estimator import MISSING, PREDICTIONS, cause_in_force
+from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.kernels.risk_sets import Ties
 
 # Mean events per site below which a fit with a separate baseline per site warns. Compared with a shared baseline it
@@ -68,8 +69,8 @@ def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
     """Warn about columns without information, separation, and rounds that ended too early."""
     if fit.flat.any():
         _warn(
-            f"{_named(fit.flat, columns)}: the column carries no information on a hazard ratio (a constant column, "
-            "for example).",
+            f"{_named(fit.flat, columns)}: the column carries no information on a hazard ratio, because it is the same "
+            "for all patients who are at risk together. Its coefficient is 0 and has no standard error.",
             UserWarning,
         )
     if fit.diverging.any():
@@ -194,7 +195,8 @@ class FedCox(CoxResults):
     ConfigurationError
         A parameter is out of its range, or `lead` is not a site.
     DataError
-        No patient has an event, or columns depend on each other and there is no penalty.
+        No patient has an event, a column is constant or varies by less than the rounding of masked sums, or columns
+        depend on each other and there is no penalty.
     SchemaMismatch
         Sites differ in their columns, or in the unit of their times.
 
@@ -205,7 +207,8 @@ class FedCox(CoxResults):
     SeparationWarning
         The likelihood rises without bound as a coefficient grows.
     UserWarning
-        A column carries no information; its coefficient is 0. With ``times="stratified"``, sites have fewer than 10
+        A column is the same for all patients who are at risk together, for example within each site; its coefficient
+        is 0. With ``times="stratified"``, sites have fewer than 10
         events on average: predictions of a fit with a shared baseline rank better. Masked sums do not resolve `tol`.
 
     References
@@ -375,8 +378,9 @@ class FedCox(CoxResults):
         sums = sum_residuals(session, agreed, fit, plan, values)
         if test == "score":
             curvatures = sum_curvatures(session, fit, plan, values)
-            is_informed, information = ~np.isnan(np.diagonal(self._model_based)), fit.totals.information
-            score = curvatures.mixed, curvatures.squared, is_informed
+            information = fit.totals.information
+            is_estimable = ~np.isnan(np.diagonal(self._model_based)) & ~fit.diverging
+            score = curvatures.mixed, curvatures.squared, is_estimable
             tests, global_test = score_tests_of_proportionality(sums.weighted, information, *score)
         else:
             mean_value = sums.value / sums.n_events
@@ -402,7 +406,10 @@ class FedCox(CoxResults):
         else:
             fit = loops.fit_by_rounds(session, agreed, plan)
         self.agreed_, self.history_, self._reached, self.lead_ = agreed, fit.history, fit, fit.lead
-        self.model_ = make_model(session, agreed, fit, plan)
+        self._reset_by_products()
+        self.model_ = self._by_product(
+            session, PREDICTIONS, lambda: make_model(session, agreed, fit, plan), CoxModel.empty()
+        )
         self.log_likelihood_ = fit.totals.value
         self.n_patients_, self.n_events_ = round(fit.totals.n_patients), round(fit.totals.n_events)
         self.converged_ = fit.converged
@@ -416,9 +423,12 @@ class FedCox(CoxResults):
         self._model_based = covariance(fit.totals.information, plan.alpha, is_informed)
         spread_of = self._model_based
         if self.robust:
-            scores = sum_scores(session, agreed, fit, plan)
+            none = np.full_like(fit.totals.information, np.nan)
+            scores = self._by_product(session, ROBUST_ERRORS, lambda: sum_scores(session, agreed, fit, plan), none)
             spread_of = covariance(fit.totals.information, plan.alpha, is_informed, scores)
-        tests = global_tests(fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1])
+        tests = global_tests(
+            fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1], int(is_informed.sum())
+        )
         valid_tests = ["score"] if (is_informed & ~fit.reliable).any() else list(tests)
         self.tests_ = {name: tests[name] for name in valid_tests if np.isfinite(tests[name].statistic)}
         self._set_inference(fit, spread_of, self._model_based)

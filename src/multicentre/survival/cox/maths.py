@@ -145,7 +145,7 @@ def hazard_ratios(coefficients: Floats, errors: Floats, level: float) -> Floats:
 
 
 def global_tests(
-    coefficients: Floats, spread_of: Floats, likelihoods: tuple[float, float], first_score: float
+    coefficients: Floats, spread_of: Floats, likelihoods: tuple[float, float], first_score: float, n_informed: int
 ) -> dict[str, TestResult]:
     """Return the likelihood-ratio, Wald and score tests of the null hypothesis that all coefficients are 0.
 
@@ -158,10 +158,12 @@ def global_tests(
         Log-likelihood at coefficients of 0, and at the estimates.
     first_score : float
         Gradient times inverse information times gradient, at coefficients of 0.
+    n_informed : int
+        Number of coefficients with information.
 
     Examples
     --------
-    >>> tests = global_tests(np.array([1.0]), np.array([[0.25]]), (-10.0, -8.0), 3.9)
+    >>> tests = global_tests(np.array([1.0]), np.array([[0.25]]), (-10.0, -8.0), 3.9, 1)
     >>> {name: test.statistic for name, test in tests.items()}
     {'likelihood_ratio': 4.0, 'wald': 4.0, 'score': 3.9}
     """
@@ -169,10 +171,10 @@ def global_tests(
     block, estimates = spread_of[np.ix_(has_variance, has_variance)], coefficients[has_variance]
     statistics = {
         "likelihood_ratio": 2.0 * (likelihoods[1] - likelihoods[0]),
-        "wald": float(estimates @ np.linalg.pinv(block, hermitian=True) @ estimates),
+        "wald": float(estimates @ np.linalg.pinv(block, hermitian=True) @ estimates) if len(estimates) else np.nan,
         "score": first_score,
     }
-    return {name: chi_square_test(value, int(has_variance.sum())) for name, value in statistics.items()}
+    return {name: chi_square_test(value, n_informed) for name, value in statistics.items()}
 
 
 def transform_times(

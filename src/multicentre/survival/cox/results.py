@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,14 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.published_counts import count_text
-from multicentre.errors import MulticentreError
+from multicentre.core.session import Session
+from multicentre.errors import (
+    ConfigurationError,
+    DisclosureRefused,
+    MulticentreError,
+    ProtocolRefused,
+    RefusedByPolicy,
+)
 from multicentre.estimator.figures import Figure, Forest, Table
 from multicentre.estimator.presentation import (
     effect_text,
@@ -35,8 +43,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
+V = TypeVar("V")
 # Attributes that files of a fitted model hold.
 _INFERENCE = ("standard_errors_", "model_standard_errors_", "p_values_", "hazard_ratios_", "covariance_")
+# Names of results that a fit may lack, next to the predictions.
+ROBUST_ERRORS, PROPORTIONALITY = "robust standard errors", "test of proportional hazards"
 _FIT = ("coef_", "log_likelihood_", "n_patients_", "n_events_", "converged_", "lead_")
 # Largest number of columns in the table and the plot of a fit.
 MOST_ROWS = 40
@@ -87,6 +98,9 @@ class CoxResults(HasEffects, SurvivalEstimator):
         round only "wald"; if a column has no standard error, only "score".
     proportionality_ : dict of str to TestResult
         Tests of proportional hazards, once :meth:`answer` or a report has requested them.
+    missing_results_ : dict of str to str
+        Results that the fit lacks, and why: "predictions", "robust standard errors" or "test of proportional hazards",
+        which the sites refused or which cannot be computed. Coefficients and other results are not affected.
     n_patients_, n_events_ : int
         Patients and events of the fit, without events after the horizon.
     converged_ : bool
@@ -102,6 +116,7 @@ class CoxResults(HasEffects, SurvivalEstimator):
         **dict.fromkeys((*_INFERENCE, *_FIT), PLAIN),
         "tests_": SAVED_TESTS,
         "proportionality_": replace(SAVED_TESTS, optional=True),
+        "missing_results_": replace(PLAIN, optional=True),
     }
     coef_: Floats
     standard_errors_: Floats
@@ -132,7 +147,30 @@ class CoxResults(HasEffects, SurvivalEstimator):
         """Return sizes, joint tests, and the test of proportional hazards if it was requested."""
         test = vars(self).get("proportionality_", {}).get("global")
         proportional = f"Proportional hazards: {p_text(test.p_value)}, {test.name}." if test else ""
-        return " ".join(filter(None, (f"{self._sizes()}.", self.joint_tests_text(), proportional)))
+        lacking = " ".join(f"No {name}: {reason}." for name, reason in self._lacking().items())
+        return " ".join(filter(None, (f"{self._sizes()}.", self.joint_tests_text(), proportional, lacking)))
+
+    def _lacking(self) -> dict[str, str]:
+        """Return the results that the fit lacks, with the reasons; empty for files of earlier versions."""
+        return dict(vars(self).get("missing_results_", {}))
+
+    def _reset_by_products(self) -> None:
+        """Forget the results of an earlier fit that are requested on demand or may be missing."""
+        if "proportionality_" in vars(self):
+            del self.proportionality_
+        self.missing_results_ = {}
+
+    def _by_product(self, session: Session, name: str, make: Callable[[], V], otherwise: V) -> V:
+        """Return a result that the coefficients do not need, or `otherwise` and a warning if it is refused."""
+        try:
+            with session.handling_refusals():
+                return make()
+        except ProtocolRefused:
+            raise
+        except (ConfigurationError, DisclosureRefused, RefusedByPolicy) as error:
+            self.missing_results_[name] = error.placed
+            warnings.warn(f"the fit has no {name}: {error.placed}.", UserWarning, stacklevel=4)
+            return otherwise
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per column: coefficient, standard error, hazard ratio with its limits, and p-value."""
@@ -223,14 +261,18 @@ class CoxResults(HasEffects, SurvivalEstimator):
         if "proportionality_" not in vars(self):
             try:
                 self.proportionality_ = self.check_proportionality()
-            except (MulticentreError, NotFittedError):  # a loaded model, a closed federation, or sites that refuse
+            except NotFittedError:  # a loaded model
                 return {}
+            except MulticentreError as error:  # a closed federation, or sites that refuse
+                self.missing_results_ = {**self._lacking(), PROPORTIONALITY: error.placed}
+                return {}
+            self.missing_results_ = {name: why for name, why in self._lacking().items() if name != PROPORTIONALITY}
         return self.proportionality_
 
     def _proportionality_text(self, variable: str) -> str:
         tests = self._proportionality()
         if not tests:
-            return "Proportional hazards were not tested."
+            return f"Proportional hazards were not tested{self._why_not_tested()}."
         p_values = {name: test.p_value for name, test in tests.items() if test.p_value < LEVEL_OF_TESTS}
         rejected = [name for name in p_values if variable_of(name) == variable]
         if rejected:
@@ -239,6 +281,10 @@ class CoxResults(HasEffects, SurvivalEstimator):
         if "global" in p_values:
             return f"Hazards are not proportional by all covariates together ({p_text(p_values['global'])})."
         return ""
+
+    def _why_not_tested(self) -> str:
+        reason = self._lacking().get(PROPORTIONALITY, "")
+        return reason and f" ({reason})"
 
     def _table(self) -> Table:
         names = ["hazard_ratio", "lower", "upper", "p_value", "coefficient", "standard_error"]
@@ -284,6 +330,8 @@ class CoxResults(HasEffects, SurvivalEstimator):
             tests["proportional hazards, all columns"] = proportional["global"]
             names = [self.feature_names_in_[place] for place in self._places()]
             tests |= {f"proportional hazards, {name}": proportional[name] for name in names if name in proportional}
+        elif self._why_not_tested():
+            caption += f"; proportional hazards were not tested{self._why_not_tested()}"
         columns = ["test", "chi-square", "degrees of freedom", "p-value"]
         return Table("Tests", f"{caption}.", "model", columns, rows_of_tests(tests))
 
@@ -294,8 +342,6 @@ class CoxResults(HasEffects, SurvivalEstimator):
         return name, ratio, low, high
 
     def _set_inference(self, fit: Fit, spread_of: Floats, model_based: Floats) -> None:
-        if "proportionality_" in vars(self):  # of an earlier fit
-            del self.proportionality_
         spread = self.agreed_.spread
         self.coef_ = fit.coefficients / spread
         self.covariance_ = spread_of / np.outer(spread, spread)

@@ -35,7 +35,7 @@ from multicentre.core.messages import Message, Nothing, array, number
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.data.categories import dependent_error
-from multicentre.errors import ConfigurationError
+from multicentre.errors import ConfigurationError, DataError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.maths import (
@@ -48,7 +48,7 @@ from multicentre.survival.cox.maths import (
 )
 from multicentre.survival.cox.site import RECORDED, CoxSite
 from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
-from multicentre.survival.fitted_models.cox import CoxModel
+from multicentre.survival.fitted_models.cox import LARGEST, CoxModel
 from multicentre.survival.kernels.partial_likelihood import (
     COARSEST_TOL,
     LARGEST_COEFFICIENT,
@@ -78,6 +78,10 @@ NO_GAIN = 1e-7
 
 # Change of a standardised coefficient above which it has not settled, although the objective no longer rises.
 STILL_MOVING = 1e-3
+
+# A sum of squares must be this many times its rounding: the scales of the rounds then differ by less than one percent
+# from standard deviations, which changes no coefficient.
+COARSE = 100.0
 
 # Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
 MASKED_TOL = 1e-7
@@ -244,6 +248,7 @@ def fit_by_rounds(session: Session, agreed: Agreed, plan: Plan) -> Fit:
         proposal = before.coefficients + before.share * before.step
         totals = add_up(session, proposal, before.shift, plan)
         if round_number == 1:
+            check_varying(session, totals, agreed)
             check_independent(totals, agreed, plan.alpha)
             before = replace(before, null_value=totals.value, null_score=_score_statistic(totals))
         rounding = _rounding_of(session, totals, plan)
@@ -292,6 +297,7 @@ def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str 
     """Return the derivatives at the start and the lead's solution; if a lead refuses, the next one leads."""
     leads = messages.Leads((lead,)) if lead else session.once("leads", messages.Leads, lambda: _by_events(session))
     totals = session.once("derivatives", Totals, lambda: add_up(session, start, 0.0, plan))
+    check_varying(session, totals, agreed)
     check_independent(totals, agreed, plan.alpha)
     efron = plan.ties == "efron"
     request = messages.Surrogate(start, efron, plan.alpha, totals.n_events, totals.gradient, totals.information)
@@ -317,6 +323,27 @@ def _by_events(session: Session) -> messages.Leads:
     offers = session.ask(CoxSite.offer_lead, Nothing(), skip_refusals=True)
     with_events = [site for site, offer in offers.items() if offer.n_events]
     return messages.Leads(tuple(sorted(with_events, key=lambda site: -offers[site].n_events)))
+
+
+def check_varying(session: Session, totals: Totals, agreed: Agreed) -> None:
+    """Raise DataError if a column is constant, or if its variance is a sum that rounding of masked sums makes useless.
+
+    A column that varies, but not among the patients at risk of one baseline, is not an error: its coefficient is 0.
+    """
+    part = cast(type[CoxSite], session.part)
+    least = COARSE * session.rounding(part.compare_units, "squares")
+    # A scale of 1 takes the place of a standard deviation that rounds to 0.
+    is_constant = ~informed(totals.information, totals.n_events) & (agreed.spread == 1.0)
+    is_constant |= agreed.spread**2 * agreed.n_patients <= least
+    if not is_constant.any():
+        return
+    listed = ", ".join([agreed.columns[place] for place in np.flatnonzero(is_constant).tolist()][:6])
+    beyond = " by more than the rounding of masked sums" if least else ""
+    raise DataError(
+        f"columns must vary{beyond}; got the same value for all patients, or too small a variation, in {listed}",
+        where="columns",
+        hint="Leave constant columns out; use a smaller unit for others (micromoles instead of moles).",
+    )
 
 
 def check_independent(totals: Totals, agreed: Agreed, alpha: float) -> None:
@@ -429,11 +456,31 @@ def make_model(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> CoxMod
         increments, shift = hazard(totals.events, totals.risk), 0.0
     else:
         increments, shift = sum_terms(fit.totals.tables).first, fit.totals.shift
-    baseline = np.cumsum(increments) * np.exp(-shift)
-    places = np.unique(np.linspace(0, len(baseline) - 1, min(len(baseline), MOST_MODEL_TIMES)).round().astype(np.int64))
-    coefficients = fit.coefficients / agreed.spread
+    return model_with_baseline(agreed, fit.coefficients, increments, shift, int(fit.totals.n_patients))
+
+
+def model_with_baseline(
+    agreed: Agreed, coefficients: Floats, increments: Floats, shift: float, n_patients: int
+) -> CoxModel:
+    """Return the model of coefficients per standard deviation and of increments, shape (K,), divided by exp(-shift).
+
+    Raises
+    ------
+    ConfigurationError
+        The baseline hazard is too large: the hazard ratios have no common scale.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        baseline = np.cumsum(increments) * np.exp(-shift)
+    if not (baseline <= LARGEST).all():
+        raise ConfigurationError(
+            f"the cumulative baseline hazard must be at most {LARGEST:g}; got a larger one",
+            where="baseline",
+            hint="Fit with alpha above 0.",
+        )
+    count = min(len(baseline), MOST_MODEL_TIMES)
+    places = np.unique(np.linspace(0, len(baseline) - 1, count).round().astype(np.int64))
     return CoxModel(
-        agreed.times[places], coefficients, agreed.centre, baseline[places], patients=int(fit.totals.n_patients)
+        agreed.times[places], coefficients / agreed.spread, agreed.centre, baseline[places], patients=n_patients
     )
 
 

@@ -195,6 +195,7 @@ class CoxSite(CoxPatients):
     """Site part of the federated Cox model."""
 
     method: ClassVar[str] = "fed-cox"
+    revision: ClassVar[int] = 2
     lengths: ClassVar[Lengths] = {
         "K": "times of events",
         "t": "times of events; none with Breslow's ties",
@@ -245,13 +246,13 @@ class CoxSite(CoxPatients):
         products, patients = self._products(request, exact=True)
         return messages.ExactProducts(products, patients=patients)
 
-    @step(releases=messages.Baseline, when="at the end", summed=True)
+    @step(releases=messages.Baseline, when="at the end", summed=True, refusable=True)
     def sum_baseline(self, request: messages.AtShared) -> messages.Baseline:
         """Count events and sum hazard ratios over those at risk, at each time of a coarse grid."""
         shared, theta, patients = self._weighed(request, exact=False)
         return messages.Baseline(shared.events, shared.at_risk(theta), patients=patients)
 
-    @step(releases=messages.Products, when="at the end", summed=True)
+    @step(releases=messages.Products, when="at the end", summed=True, refusable=True)
     def sum_own_scores(self, request: messages.At) -> messages.Products:
         """Sum products of the patients' score residuals within the site, for robust errors."""
         self._check(request.coefficients)
@@ -262,19 +263,19 @@ class CoxSite(CoxPatients):
         patients = min(self._behind(risk_sets, request), self._effective(score_sizes(risk_sets, theta, means)))
         return messages.Products(score_products(risk_sets, theta, means), patients=patients)
 
-    @step(releases=messages.Products, when="at the end", summed=True)
+    @step(releases=messages.Products, when="at the end", summed=True, refusable=True)
     def sum_scores(self, request: messages.Means) -> messages.Products:
         """Sum products of the patients' score residuals over all sites on the grid, for robust errors."""
         products, patients = self._scores(request, exact=False)
         return messages.Products(products, patients=patients)
 
-    @step(releases=messages.ExactProducts, when="at the end", summed=True)
+    @step(releases=messages.ExactProducts, when="at the end", summed=True, refusable=True)
     def sum_exact_scores(self, request: messages.Means) -> messages.ExactProducts:
         """Sum products of the patients' score residuals over all sites at the times of all events."""
         products, patients = self._scores(request, exact=True)
         return messages.ExactProducts(products, patients=patients)
 
-    @step(releases=messages.Residuals, when="on request", summed=True)
+    @step(releases=messages.Residuals, when="on request", summed=True, refusable=True)
     def sum_own_residuals(self, request: messages.Transform) -> messages.Residuals:
         """Sum Schoenfeld residuals within the site, for a test of proportional hazards."""
         self._check(request.coefficients, request.transform)
@@ -289,7 +290,7 @@ class CoxSite(CoxPatients):
         values = self._values_of_times(request, grid.reached)
         return messages.Residuals(**_residuals(risk_sets, mean, values), patients=patients)
 
-    @step(releases=messages.Curvatures, when="on request", summed=True)
+    @step(releases=messages.Curvatures, when="on request", summed=True, refusable=True)
     def sum_own_curvatures(self, request: messages.Transform) -> messages.Curvatures:
         """Sum the information within the site times values of the events' times, for a score test."""
         self._check(request.coefficients, request.transform)
@@ -304,12 +305,12 @@ class CoxSite(CoxPatients):
         sums = [information(risk_sets, theta, terms.weighted(by_time**power), ties) for power in (1, 2)]
         return messages.Curvatures(*sums, patients=self._behind_own_times(risk_sets, grid, cells, request))
 
-    @step(releases=messages.Residuals, when="on request", summed=True)
+    @step(releases=messages.Residuals, when="on request", summed=True, refusable=True)
     def sum_residuals(self, request: messages.Means) -> messages.Residuals:
         """Sum Schoenfeld residuals over all sites on the grid, for a test of proportional hazards."""
         return messages.Residuals(**self._shared_residuals(request, exact=False))
 
-    @step(releases=messages.ExactResiduals, when="on request", summed=True)
+    @step(releases=messages.ExactResiduals, when="on request", summed=True, refusable=True)
     def sum_exact_residuals(self, request: messages.Means) -> messages.ExactResiduals:
         """Sum Schoenfeld residuals over all sites at the times of all events."""
         return messages.ExactResiduals(**self._shared_residuals(request, exact=True))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
@@ -175,8 +174,7 @@ def model_of(model: object) -> SurvivalModel:
         The estimator is not fitted.
     """
     if isinstance(model, SurvivalEstimator):
-        check_is_fitted(model, "model_")
-        model = model.model_
+        model = model.predicting_model()
     if not isinstance(model, SurvivalModel) or model.is_empty:
         raise ConfigurationError(
             f"model must be a fitted survival estimator or a model; got {type(model).__name__}",

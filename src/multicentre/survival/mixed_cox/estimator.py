@@ -27,8 +27,8 @@ from multicentre.survival.cox import rounds as cox_rounds
 from multicentre.survival.cox.estimator import warn_of_fit
 from multicentre.survival.cox.maths import hazard_ratios, wald_p_values
 from multicentre.survival.cox.results import CoxResults
-from multicentre.survival.estimator import MISSING, cause_in_force
-from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
+from multicentre.survival.cox.rounds import Fit
+from multicentre.survival.estimator import MISSING, PREDICTIONS, cause_in_force
 from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.mixed_cox.maths import DISTRIBUTIONS, Distribution
 from multicentre.survival.mixed_cox.messages import OwnEffect
@@ -83,8 +83,8 @@ class FedMixedCox(CoxResults):
     log_likelihood_ : float
         Log partial likelihood: with gamma effects integrated out, otherwise at the estimated effects.
     tests_ : dict of str to TestResult
-        "wald": all coefficients are 0. "site_effects", by the likelihood ratio: sites do not differ; not with gaussian
-        effects.
+        "wald": all coefficients are 0, unless one has no error. "site_effects", by the likelihood ratio: sites do not
+        differ; not with gaussian effects.
     variance_ : float
         Variance of the random effects (of their logarithm if "gaussian"); 0 for fixed effects. It is also 0 if the
         sites do not differ beyond chance, and the fit is then that without effects of sites.
@@ -94,8 +94,8 @@ class FedMixedCox(CoxResults):
     ConfigurationError
         A parameter is out of its range, or there are too many times of events.
     DataError
-        No patient has an event, columns depend on each other, or there is one site only. With fixed effects, a column
-        is constant within each site.
+        No patient has an event, a column is constant or varies by less than the rounding of masked sums, columns
+        depend on each other, or there is one site only. With fixed effects, a column is constant within each site.
     SchemaMismatch
         Sites differ in their columns, or in the unit of their times.
 
@@ -207,45 +207,37 @@ class FedMixedCox(CoxResults):
         self.n_patients_, self.n_events_ = round(fit.sums.n_patients), round(fit.sums.n_events)
         self.converged_, self.variance_, self.lead_ = null.converged and fit.converged, fit.variance, ""
         self.log_likelihood_ = fit.log_likelihood
-        self._set_model(fit)
+        self._reset_by_products()
+        self.model_ = self._by_product(session, PREDICTIONS, lambda: self._model(fit), CoxModel.empty())
         self._infer(fit)
-        self._test_effects(fit, null.totals.value)
+        self._test_effects(fit, null)
         self._warn_of_effects(fit)
 
-    def _set_model(self, fit: MixedFit) -> None:
-        baseline = np.cumsum(fit.increments) * np.exp(-fit.shift)
-        if self.site_effects == "fixed":  # a site with the mean effect instead of the reference site
-            baseline = baseline * np.exp(fit.sums.effect / fit.sums.n_patients)
-        count = min(len(baseline), MOST_MODEL_TIMES)
-        places = np.unique(np.linspace(0, len(baseline) - 1, count).round().astype(np.int64))
-        agreed = self.agreed_
-        self.model_ = CoxModel(
-            agreed.times[places],
-            fit.coefficients / agreed.spread,
-            agreed.centre,
-            baseline[places],
-            patients=self.n_patients_,
+    def _model(self, fit: MixedFit) -> CoxModel:
+        # A site with the mean effect instead of the reference site.
+        mean_effect = fit.sums.effect / fit.sums.n_patients if self.site_effects == "fixed" else 0.0
+        return cox_rounds.model_with_baseline(
+            self.agreed_, fit.coefficients, fit.increments, fit.shift - mean_effect, self.n_patients_
         )
 
     def _infer(self, fit: MixedFit) -> None:
         spread = self.agreed_.spread
         self.coef_ = fit.coefficients / spread
-        covariance = fit.covariance if self.converged_ else np.full_like(fit.covariance, np.nan)
+        covariance = fit.covariance if fit.converged else np.full_like(fit.covariance, np.nan)
         self.covariance_ = covariance / np.outer(spread, spread)
         self.standard_errors_ = self.model_standard_errors_ = np.sqrt(np.diagonal(self.covariance_))
         self.p_values_ = wald_p_values(self.coef_, self.standard_errors_)
         self.hazard_ratios_ = hazard_ratios(self.coef_, self.standard_errors_, self.confidence_level)
 
-    def _test_effects(self, fit: MixedFit, null_value: float) -> None:
+    def _test_effects(self, fit: MixedFit, null: Fit) -> None:
         self.tests_: dict[str, TestResult] = {}
-        if not self.converged_:
-            return
-        gain = max(2.0 * (fit.log_likelihood - null_value), 0.0)
         has_error = ~np.isnan(self.standard_errors_)
-        if has_error.any():
-            estimates, block = self.coef_[has_error], self.covariance_[np.ix_(has_error, has_error)]
-            self.tests_["wald"] = chi_square_test(float(estimates @ np.linalg.solve(block, estimates)), len(estimates))
-        n_sites = round(fit.sums.n_sites)
+        if has_error.all():
+            statistic = float(self.coef_ @ np.linalg.pinv(self.covariance_, hermitian=True) @ self.coef_)
+            self.tests_["wald"] = chi_square_test(statistic, len(self.coef_))
+        if not (fit.converged and (null.converged or null.endless)):
+            return
+        gain, n_sites = max(2.0 * (fit.log_likelihood - null.totals.value), 0.0), round(fit.sums.n_sites)
         if self.site_effects == "fixed" and n_sites > 1:
             self.tests_["site_effects"] = chi_square_test(gain, n_sites - 1)
         if self.site_effects == "gamma":  # a variance of 0 is at the end of its range

@@ -23,7 +23,6 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import digamma, gammaln, polygamma
 
 Floats = NDArray[np.float64]
 Distribution = Literal["fixed", "gamma", "gaussian"]
@@ -120,13 +119,16 @@ def matrix_of(pairs: Floats) -> Floats:
 
 
 def _gamma(nu: float, n_events: float, hazard: float) -> SiteEffect:
-    total, inflated = nu + n_events, nu + hazard
+    total, inflated, excess = nu + n_events, nu + hazard, n_events - hazard
     weight = total / inflated
-    logs = np.log(nu) - np.log(inflated)
-    value = float(gammaln(total) - gammaln(nu) + nu * logs - n_events * np.log(inflated))
-    first = float(digamma(total) - digamma(nu) + 1.0 + logs - weight)
-    second = float(polygamma(1, total) - polygamma(1, nu) + 1.0 / nu - 2.0 / inflated + total / inflated**2)
-    mixed = (n_events - hazard) / inflated**2
+    # Sums over 0, ..., d - 1 replace differences of gamma functions, which cancel at a small variance (a large nu).
+    steps = np.arange(n_events)
+    terms = 1.0 / (nu + steps)
+    log_ratio = np.log1p(hazard / nu)
+    value = float(np.log1p((steps - hazard) / inflated).sum() - nu * log_ratio)
+    first = float(terms.sum() - log_ratio - excess / inflated)
+    second = float(hazard / (nu * inflated) + excess / inflated**2 - (terms**2).sum())
+    mixed = excess / inflated**2
     by_variance = -nu * first, nu**2 * second + nu * first, -nu * mixed
     return SiteEffect(value, weight, total / inflated**2, by_variance, float(np.log(weight)), total)
 

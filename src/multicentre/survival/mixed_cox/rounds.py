@@ -17,12 +17,14 @@ likelihood falls, the variance is 0.
 
 A fit whose variance is 0 is the fit without effects of sites.
 
-The rounds stop when all entries of a step are below ``tol``; this last step is taken.
+The rounds stop when all entries of a step are below ``tol``, or within the rounding of masked sums; this last step is
+taken.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +32,9 @@ from numpy.typing import NDArray
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.errors import ConfigurationError, DataError
-from multicentre.survival.cox.maths import FLAT, dependent_columns
+from multicentre.survival.cox.maths import dependent_columns
 from multicentre.survival.cox.rounds import Fit
-from multicentre.survival.kernels.partial_likelihood import sum_terms
+from multicentre.survival.kernels.partial_likelihood import COARSEST_TOL, sum_terms
 from multicentre.survival.mixed_cox import messages
 from multicentre.survival.mixed_cox.maths import Distribution, matrix_of
 from multicentre.survival.mixed_cox.site import MOST_TIMES, MixedCoxSite
@@ -47,6 +49,8 @@ SMALLEST_VARIANCE = 1e-5
 LONGEST = 1.0
 # Largest distance from the solution of the variance's equation, relative to the variance, at which rounds may stop.
 LARGEST_EXCESS = 0.1
+# Largest step of the logarithm of a gamma variance that rounding explains: a variance is accurate to one percent then.
+COARSEST_VARIANCE = 1e-2
 # Relative fall of the likelihood that is treated as rounding error of the sums and does not halve the step.
 NOISE = 1e-9
 # Smallest factor between two successive gaussian variances, unless the step leads to the smallest variance.
@@ -74,6 +78,10 @@ class Problem:
     ----------
     plan : Plan
     columns : tuple of str
+    held : array of shape (d,)
+        Coefficients of the fit without effects of sites.
+    moving : array of int
+        Columns whose coefficients change, d' of them; the others have no information, or no finite maximum.
     events : array of shape (K,)
         Events of all sites by time.
     places : array of int
@@ -86,6 +94,8 @@ class Problem:
 
     plan: Plan
     columns: tuple[str, ...]
+    held: Floats
+    moving: NDArray[np.int64]
     events: Floats
     places: NDArray[np.int64]
     shift: float
@@ -93,12 +103,12 @@ class Problem:
 
     def request(self, point: Floats, variance: float) -> messages.AtEffects:
         """Return the request for sums at a point."""
-        d, increments = self.n_columns, np.zeros(len(self.events))
+        d, increments = len(self.moving), np.zeros(len(self.events))
         increments[self.places] = np.exp(point[d : d + len(self.places)])
         if self.plan.distribution == "gamma":
             variance = float(np.exp(point[-1]))
         return messages.AtEffects(
-            point[:d], False, self.shift, increments, self.plan.distribution, variance, self.reference
+            self.coefficients(point), False, self.shift, increments, self.plan.distribution, variance, self.reference
         )
 
     def sums(self, session: Session, request: messages.AtEffects) -> messages.Effects:
@@ -107,10 +117,16 @@ class Problem:
             return session.sum(MixedCoxSite.sum_exact_effects, request)
         return session.sum(MixedCoxSite.sum_effects, request)
 
+    def coefficients(self, point: Floats) -> Floats:
+        """Return the coefficients of all columns at a point, shape (d,)."""
+        coefficients = self.held.copy()
+        coefficients[self.moving] = point[: len(self.moving)]
+        return coefficients
+
     @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return len(self.columns)
+    def free(self) -> NDArray[np.int64]:
+        """Rows of the columns and times of a point in a matrix of all columns and times."""
+        return np.concatenate([self.moving, len(self.columns) + self.places])
 
     @property
     def constant(self) -> float:
@@ -199,20 +215,21 @@ def fit_effects(session: Session, null: Fit, plan: Plan, columns: tuple[str, ...
         )
     places = np.flatnonzero(totals.events > 0.5)
     reference = session.sites[0] if plan.distribution == "fixed" else ""
-    problem = Problem(plan, columns, totals.events, places, totals.shift, reference)
+    moving = np.flatnonzero(~(null.flat | null.diverging))
+    problem = Problem(plan, columns, null.coefficients, moving, totals.events, places, totals.shift, reference)
     first = sum_terms(totals.tables).first[places]
     variance = FIRST_VARIANCE if plan.distribution == "gaussian" else 0.0
     ends = [np.log(FIRST_VARIANCE)] if plan.distribution == "gamma" else []
-    start = np.concatenate([null.coefficients, np.log(first), ends])
+    start = np.concatenate([null.coefficients[moving], np.log(first), ends])
     last, converged, history = _climb(session, problem, start, variance, null)
     request = problem.request(last.point, last.variance)
     sums = session.once("reached-effects", messages.Effects, lambda: _plain(problem.sums(session, request)))
-    expansion, size = expand(problem, last.point, sums), problem.n_columns + len(places)
-    covariance = _covariance(expansion.information[:size, :size], problem.n_columns)
+    expansion, size = expand(problem, last.point, sums), len(problem.free)
+    covariance = _covariance(expansion.information[:size, :size], problem.moving, len(columns))
     # The partial likelihood at the effects, without their penalty, as coxph reports it.
     penalty = 0.5 * sums.squared_effect / request.variance if plan.distribution == "gaussian" else 0.0
     fit = MixedFit(
-        last.point[: problem.n_columns],
+        problem.coefficients(last.point),
         request.increments,
         problem.shift,
         request.variance,
@@ -229,24 +246,23 @@ def fit_effects(session: Session, null: Fit, plan: Plan, columns: tuple[str, ...
 
 def _without_effects(fit: MixedFit, null: Fit) -> MixedFit:
     """Return the fit without effects of sites, for a variance of 0."""
+    moving = np.flatnonzero(null.reliable)
+    information = null.totals.information[np.ix_(moving, moving)]
     return replace(
         fit,
         coefficients=null.coefficients,
         increments=sum_terms(null.totals.tables).first,
         variance=0.0,
-        covariance=_covariance(null.totals.information, len(null.coefficients)),
+        covariance=_covariance(information, moving, len(null.coefficients)),
         log_likelihood=null.totals.value,
     )
 
 
-def _covariance(information: Floats, n_columns: int) -> Floats:
-    """Return the covariance of the coefficients, shape (d, d); NaN for a column without information."""
-    informed = np.diagonal(information)[:n_columns] > FLAT * max(float(np.diagonal(information).max()), 1.0)
-    used = np.concatenate([informed, np.ones(len(information) - n_columns, dtype=np.bool_)])
-    n_informed = int(informed.sum())
-    inverse = np.linalg.solve(information[np.ix_(used, used)], np.eye(int(used.sum()))[:, :n_informed])
+def _covariance(information: Floats, moving: NDArray[np.int64], n_columns: int) -> Floats:
+    """Return the covariance of the coefficients, shape (d, d); NaN for columns whose coefficients do not change."""
     covariance = np.full((n_columns, n_columns), np.nan)
-    covariance[np.ix_(informed, informed)] = inverse[:n_informed]
+    inverse = np.linalg.pinv(information, hermitian=True)[: len(moving), : len(moving)]
+    covariance[np.ix_(moving, moving)] = inverse
     return covariance
 
 
@@ -262,26 +278,31 @@ def _climb(
     plan, nothing = problem.plan, np.zeros_like(start)
     first = messages.Ascent(start, nothing, 1.0, -np.inf, variance, 0.0, 0.0, 0.0)
     rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: first, name="effects")
-    rounding = session.rounding(MixedCoxSite.sum_effects, "value")
+    rounding = _rounding_of(session)
     for round_number in rounds:
         before = rounds.state
         tried = before.point + before.share * before.step
         sums = problem.sums(session, problem.request(tried, before.variance))
         expansion = expand(problem, tried, sums)
         if round_number == 1 and plan.distribution == "fixed":
-            check_within_sites(expansion.information, null.totals.information, problem.columns)
-        rounds.state = reached = _accept(before, tried, expansion, rounding)
+            between = null.totals.information[np.ix_(problem.moving, problem.moving)]
+            check_within_sites(
+                expansion.information, between, [problem.columns[place] for place in problem.moving.tolist()]
+            )
+        rounds.state = reached = _accept(before, tried, expansion, rounding.value)
         change = float(np.abs(reached.step).max())
         rounds.record(log_likelihood=expansion.objective - problem.constant, change=change, share=before.share)
         if reached.share < 1.0:
             continue
         if plan.distribution == "gamma" and np.exp(reached.point[-1]) <= SMALLEST_VARIANCE:
             rounds.stop()  # the likelihood still rises towards a variance of 0
-        elif change < plan.tol and plan.distribution == "gaussian":
+        elif not _has_converged(reached, problem, expansion, rounding):
+            continue
+        elif plan.distribution == "gaussian":
             rounds.state = _change_variance(reached, problem, sums, expansion)
             if _has_settled(reached, rounds.state, plan.tol):
                 rounds.stop()
-        elif change < plan.tol:
+        else:
             rounds.stop()
     final = rounds.state
     if rounds.stopped and plan.distribution != "gaussian":
@@ -289,7 +310,35 @@ def _climb(
     return final, rounds.stopped, rounds.history
 
 
-def check_within_sites(information: Floats, between: Floats, columns: tuple[str, ...]) -> None:
+@dataclass(frozen=True)
+class _Rounding:
+    """Largest errors of sums through the rounding of masked sums."""
+
+    value: float
+    risk: float
+    risk_sum: float
+    variance_slope: float
+
+
+def _rounding_of(session: Session) -> _Rounding:
+    names = (field.name for field in fields(_Rounding))
+    return _Rounding(**{name: session.rounding(MixedCoxSite.sum_effects, name) for name in names})
+
+
+def _has_converged(reached: messages.Ascent, problem: Problem, expansion: Expansion, rounding: _Rounding) -> bool:
+    """Return whether each entry of the step is below the tolerance, or within the rounding of masked sums."""
+    d, n_times = len(problem.moving), len(problem.places)
+    hazard = np.exp(reached.point[d : d + n_times])
+    errors = [np.full(d, rounding.risk_sum * float(hazard.sum())), rounding.risk * hazard]
+    largest = np.full(len(reached.step), COARSEST_TOL)
+    if problem.plan.distribution == "gamma":
+        errors.append(np.array([rounding.variance_slope]))
+        largest[-1] = COARSEST_VARIANCE
+    resolved = np.abs(np.linalg.pinv(expansion.information, hermitian=True)) @ np.concatenate(errors)
+    return bool((np.abs(reached.step) < np.maximum(problem.plan.tol, np.minimum(resolved, largest))).all())
+
+
+def check_within_sites(information: Floats, between: Floats, columns: Sequence[str]) -> None:
     """Raise DataError if columns depend on each other within sites; the message names them.
 
     Parameters
@@ -298,18 +347,18 @@ def check_within_sites(information: Floats, between: Floats, columns: tuple[str,
         Information on coefficients and baseline hazard, with fixed effects of sites.
     between : array of shape (d, d)
         Information on the coefficients without effects of sites.
-    columns : tuple of str
+    columns : sequence of str
+        Names of the d columns.
     """
     d = len(columns)
     cross = information[:d, d:]
     within = information[:d, :d] - cross @ np.linalg.solve(information[d:, d:], cross.T)
     sizes = np.diagonal(between)
-    informed = sizes > FLAT * max(float(sizes.max()), 1.0)  # a constant column has a warning already
-    refused = informed & (np.diagonal(within) <= WITHIN * sizes)
-    rest = np.flatnonzero(informed & ~refused)
+    refused = np.asarray(np.diagonal(within) <= WITHIN * sizes)
+    rest = np.flatnonzero(~refused)
     refused[rest[dependent_columns(within[np.ix_(rest, rest)])]] = True
     if refused.any():
-        names = [columns[place] for place in np.flatnonzero(refused)]
+        names = [columns[place] for place in np.flatnonzero(refused).tolist()]
         raise DataError(
             "columns must be linearly independent within sites; got columns that are constant within each site or "
             f"depend on others there: {', '.join(names[:6])}",
@@ -345,16 +394,16 @@ def _step(expansion: Expansion) -> Floats:
 
 def expand(problem: Problem, point: Floats, sums: messages.Effects) -> Expansion:
     """Return the log-likelihood of all sites and its derivatives at a point."""
-    d, places = problem.n_columns, problem.places
-    free = np.concatenate([np.arange(d), d + places])
+    moving, places, free = problem.moving, problem.places, problem.free
+    d = len(moving)
     logs = point[d : d + len(places)]
     hazard = np.exp(logs)
     events, expected = problem.events[places], hazard * sums.risk[places]
-    weighted = hazard[:, None] * sums.risk_sum[places]
+    weighted = hazard[:, None] * sums.risk_sum[np.ix_(places, moving)]
     objective = sums.value + float(events @ logs)
-    gradient = np.concatenate([sums.event_sum - weighted.sum(axis=0), events - expected])
+    gradient = np.concatenate([sums.event_sum[moving] - weighted.sum(axis=0), events - expected])
     information = -matrix_of(sums.bends)[np.ix_(free, free)]
-    information[:d, :d] += sums.products
+    information[:d, :d] += sums.products[np.ix_(moving, moving)]
     information[:d, d:] += weighted.T
     information[d:, :d] += weighted
     information[d:, d:] += np.diag(expected)
@@ -369,7 +418,7 @@ def _change_variance(
     reached: messages.Ascent, problem: Problem, sums: messages.Effects, expansion: Expansion
 ) -> messages.Ascent:
     """Return the state with the next gaussian variance; the same one if the variance is 0."""
-    free = np.concatenate([np.arange(problem.n_columns), problem.n_columns + problem.places])
+    free = problem.free
     inverse, variance = np.linalg.inv(expansion.information), reached.variance
     is_smallest = variance <= SMALLEST_VARIANCE
     # At the smallest variance, both are equal but for rounding, which is larger in masked sums of `moves`.

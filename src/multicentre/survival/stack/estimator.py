@@ -214,7 +214,7 @@ class FedStack(SurvivalEstimator):
 
     def _on_one_grid(self, fitted: Sequence[SurvivalEstimator]) -> list[SurvivalModel]:
         """Set the agreement and the missing values of the mixture, and return the models on one grid."""
-        models = on_one_grid([each.model_ for each in fitted], len(fitted[0].feature_names_in_))
+        models = on_one_grid([each.predicting_model() for each in fitted], len(fitted[0].feature_names_in_))
         self.agreed_, self.missing_values_ = _agreed(fitted[0].agreed_, models[0].times), _strictest(fitted)
         self.history_ = []
         return models

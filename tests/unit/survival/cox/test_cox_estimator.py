@@ -39,16 +39,40 @@ def fitted(sites, *args, secure_sum=True, **options):
         return FedCox(*args, **options).fit(federation)
 
 
+@pytest.mark.parametrize("options", [*({"times": times} for times in TIMES), {"one_round": True}, {"alpha": 1.0}])
+@pytest.mark.parametrize(("factor", "offset", "secure"), [(0.0, 3.0, True), (0.0, 0.1, False), (1e-7, 0.0, True)])
+def test_a_column_without_resolved_variation_is_refused_by_name(options, factor, offset, secure):
+    sites = with_column(simulate(), lambda data: offset + factor * data.X[:, 2])
+    with pytest.raises(DataError, match=r"^columns must vary.*in c\. Leave constant columns out"):
+        fitted(sites, secure_sum=secure, **options)
+
+
 @pytest.mark.parametrize("times", TIMES)
-def test_a_constant_column_has_no_coefficient_and_no_error(times):
+def test_a_column_of_small_spread_gives_the_same_fit_or_none(times):
+    """Masked sums resolve a thousandth; unmasked ones a millionth."""
     sites = simulate()
-    with pytest.warns(UserWarning, match="^c: the column carries no information"):
-        model = fitted(with_column(sites, lambda data: np.full(len(data), 3.0)), times)
+    expected = fitted(sites, times).coef_ * [1.0, 1.0, 1e3]
+    small = with_column(sites, lambda data: 1e-3 * data.X[:, 2])
+    np.testing.assert_allclose(fitted(small, times).coef_, expected, rtol=1e-4)
+    tiny = with_column(sites, lambda data: 1e-6 * data.X[:, 2])
+    np.testing.assert_allclose(fitted(tiny, times, secure_sum=False).coef_, expected * [1.0, 1.0, 1e3], rtol=1e-4)
+
+
+def test_a_column_that_is_constant_within_each_site_leaves_the_other_ratios():
+    sites = simulate()
+    of_sites = {site: float(place) for place, site in enumerate(sites)}
+    data = {
+        s: mc.data.SurvivalData(
+            np.column_stack([d.X[:, :2], np.full(len(d), of_sites[s])]), d.time, d.event, columns=d.columns
+        )
+        for s, d in sites.items()
+    }
+    with pytest.warns(UserWarning, match="^c: the column carries no information on a hazard ratio, because it is the"):
+        model = fitted(data)
     assert model.coef_[2] == 0.0
     assert np.isnan([model.standard_errors_[2], model.p_values_[2], *model.hazard_ratios_[2, 1:]]).all()
     without = {site: mc.data.SurvivalData(d.X[:, :2], d.time, d.event, columns=["a", "b"]) for site, d in sites.items()}
-    alone = fitted(without, times)
-    np.testing.assert_allclose(model.coef_[:2], alone.coef_, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(model.coef_[:2], fitted(without).coef_, rtol=0, atol=1e-9)
     assert model.tests_["wald"].degrees_of_freedom == 2
     assert list(model.tests_) == ["likelihood_ratio", "wald", "score"]  # the order of the table
 
@@ -206,7 +230,7 @@ def test_hazards_that_cross_fail_the_test_of_proportionality():
         assert tests["x0"].p_value < 1e-6
         assert tests["x1"].p_value > 1e-3
         assert tests["global"].degrees_of_freedom == 2
-        assert model.answer().endswith("Proportional hazards were not tested.")
+        assert model.answer().endswith("Proportional hazards were not tested (the federation is closed).")
     with pytest.raises(ConfigurationError, match="'km', 'rank'"):
         model.check_proportionality("square")
 
@@ -232,7 +256,7 @@ def test_a_rejected_proportionality_is_part_of_the_headline_of_saved_models_too(
     assert of_age.endswith("Hazards are not proportional by all covariates together (p < 0.001).")
     model.save(tmp_path / "model")
     assert FedCox.load(tmp_path / "model").answer() == answer
-    assert fitted(sites).answer().endswith("Proportional hazards were not tested.")
+    assert fitted(sites).answer().endswith("Proportional hazards were not tested (the federation is closed).")
 
 
 def test_too_few_rounds_are_warned_of():

@@ -74,12 +74,35 @@ def test_a_site_without_events_has_no_fixed_effect():
     assert model.site_effects_table()["effect"].isna().tolist() == [False, False, True]
 
 
-def test_a_constant_column_has_no_error():
-    with pytest.warns(UserWarning, match="carries no information"):
-        model = FedMixedCox(times="exact").fit(federate(sites_of(constant=True)))
-    assert model.coef_[1] == pytest.approx(0.0, abs=1e-8)
-    assert np.isnan(model.standard_errors_).tolist() == [False, True]
-    assert model.tests_["wald"].degrees_of_freedom == 1
+@pytest.mark.parametrize("times", ["grid", "exact"])
+def test_a_constant_column_is_refused_by_name(times):
+    with pytest.raises(DataError, match=r"columns must vary.* in dose"):
+        FedMixedCox(times=times).fit(federate(sites_of(constant=True)))
+
+
+@pytest.mark.parametrize("seed", [32, 89])
+def test_a_small_variance_has_errors_masked_or_not(seed):
+    """The step of its logarithm is within rounding at the maximum: of gamma functions, or of masked sums."""
+    rng, sites = np.random.default_rng(seed), {}
+    for number in range(30):
+        x, effect = rng.normal(size=40), 0.1 * rng.normal()
+        time, end = rng.exponential(np.exp(-0.5 * x - effect)), rng.exponential(2.0, 40)
+        sites[f"s{number:02d}"] = mc.data.SurvivalData(x[:, None], np.minimum(time, end), time <= end, columns=["x"])
+    masked, unmasked = (FedMixedCox().fit(federate(sites, secure=secure)) for secure in (True, False))
+    assert masked.converged_
+    assert unmasked.converged_
+    assert 1e-5 < unmasked.variance_ < 1e-3
+    assert masked.variance_ == pytest.approx(unmasked.variance_, rel=1e-3)
+    assert masked.standard_errors_ == pytest.approx(unmasked.standard_errors_, rel=1e-6)
+
+
+@pytest.mark.parametrize("variance", [1e-6, 1e-3, 0.5, 20.0])
+@pytest.mark.parametrize("n_events", [0.0, 1.0, 250.0])
+def test_a_gamma_effect_is_that_of_gamma_functions(variance, n_events):
+    nu, hazard = 1.0 / variance, 3.7
+    value = gammaln(nu + n_events) - gammaln(nu) + nu * np.log(nu) - (nu + n_events) * np.log(nu + hazard)
+    size = 1.0 + abs(nu * np.log(nu))
+    assert site_effect("gamma", variance, n_events, hazard).value == pytest.approx(value, abs=1e-14 * size, rel=1e-10)
 
 
 def test_one_site_shows_no_variance_between_sites():
