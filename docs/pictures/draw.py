@@ -34,6 +34,7 @@ PACKAGES = {
     "linkage": "the same patient at several sites",
     "estimator": "what all estimators share",
     "datasets": "public and simulated data",
+    "likelihood": "rounds of models with a likelihood",
     "formula": "formulas of regression models",
     "data": "tables, views, events, survival",
     "engines": "in process, over Flower",

@@ -342,5 +342,9 @@ class CombinationWarning(UserWarning):
     """A combination of sites rests on one site, on no variance between two, or has a narrow interval."""
 
 
+class PerfectFitWarning(UserWarning):
+    """Covariates predict the outcomes exactly, so that standard errors would be 0."""
+
+
 class SeparationWarning(UserWarning):
     """The likelihood rises without bound as a coefficient grows: covariates separate the outcomes."""

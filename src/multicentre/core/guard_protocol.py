@@ -33,6 +33,9 @@ class Gate(Protocol):
     def least_records(self, rows: Rows | None) -> int:
         """Return how many of the records at `rows` must stand behind a value so that enough patients do."""
 
+    def least_in_answer(self, call: Call, rows: Rows | None) -> int:
+        """Return how many of the records at `rows` must be behind the answer to a call."""
+
     def admit(self, call: Call) -> None:
         """Check, before anything is computed, that the site's policy allows the call."""
 

@@ -141,7 +141,7 @@ def _check(
         if limit is not None and not -limit <= least <= most <= limit:
             where = place(type(release), field, key)
             raise kind(f"{what} is beyond the declared range of {n_sites * (bound or 0.0):.3g}", where=where, hint=hint)
-        if least < 0 and not room and _is_tally(declaration):
+        if least < 0 and not room and is_tally(declaration):
             where = place(type(release), field, key)
             raise kind(f"{what} is a count and must not be negative; it is below 0", where=where, hint=hint)
 
@@ -157,12 +157,12 @@ def extremes_of(value: Any) -> tuple[float, float] | None:
 
 
 def _bound(declaration: Declaration) -> float | None:
-    if declaration.bound is None and _is_tally(declaration):
+    if declaration.bound is None and is_tally(declaration):
         return LARGEST_COUNT
     return declaration.bound
 
 
-def _is_tally(declaration: Declaration) -> bool:
+def is_tally(declaration: Declaration) -> bool:
     """Return whether values are counts, which are never negative."""
     is_count = declaration.kind == "count" and not declaration.signed
     return is_count or declaration.counts or declaration.unit in _COUNTED

@@ -36,6 +36,7 @@ def run_step(call: Call, sessions: SiteSessions, gate: Gate, *, is_hidden: bool)
         part = sessions.part(call.session, call.step.part, call.selection)
         part.noised = gate.hides(call)
         part.masked, part.least_behind = is_hidden, _least_behind(call, sessions, gate)
+        part.least_in_answer = 0 if part.noised else gate.least_in_answer(call, sessions.rows_behind(call))
         part.n_peers = call.n_peers
         check_alignment(part, call)
         if not (part.masked or part.noised):

@@ -305,6 +305,9 @@ class SitePart:
         Minimum number of patients behind a value by the site's policy; models that leave a site unmasked must rest on
         as many. If patients have several records it is a number of records which belong to at least that many patients,
         whichever records they are. A part that ``counts_persons`` gets the number of patients.
+    least_in_answer : int
+        Number of records that guarantees the minimum of the policy for the present answer, which may be smaller for a
+        counted total over sites; 0 if the noise of the call replaces a minimum.
     n_peers : int
         Number of sites that take part in the present call.
     sums_fields : bool
@@ -350,6 +353,7 @@ class SitePart:
     noised: bool = False
     masked: bool = False
     least_behind: int = 0
+    least_in_answer: int = 0
     n_peers: int = 1
     within: str = ""
     run: str = ""

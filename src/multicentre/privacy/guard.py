@@ -50,6 +50,7 @@ from multicentre.privacy.minimum_counts import (
     find_too_few_sites,
     find_uncounted_total,
     find_value_refusal,
+    min_behind_value,
     rests_on_total,
 )
 from multicentre.privacy.patient_counts import HOW_TO_NAME, ONE_RECORD, People
@@ -123,6 +124,10 @@ class Guard:
         """
         records = self.people.among(rows).records_of(self.least_behind)
         return records if records <= self.least_behind else 1 << (records - 1).bit_length()
+
+    def least_in_answer(self, call: Call, rows: NDArray[np.int64] | None) -> int:
+        """Return the number of records at `rows` that guarantees the minimum number of patients behind an answer."""
+        return self.people.among(rows).records_of(min_behind_value(call, self.policy))
 
     # Checks before anything is computed
 

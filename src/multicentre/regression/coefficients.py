@@ -13,13 +13,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import Message, array, number
-from multicentre.errors import SeparationWarning
+from multicentre.errors import PerfectFitWarning, SeparationWarning
 from multicentre.estimator.figures import EffectCurve, Forest
 from multicentre.estimator.model_in_force import reference_levels
 from multicentre.estimator.presentation import Presented, effect_text, number_or_none
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
 from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of, wald_text
 from multicentre.regression.linear_model import HasLinearModel, LinearModel
+from multicentre.regression.maths import to_units
 from multicentre.statistics.chi_square import TestResult
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ MOST_ROWS = 40
 RATIOS: Mapping[str, str] = {"logit": "odds_ratio", "cloglog": "hazard_ratio", "log": "ratio"}
 
 
+# Share of the variance of the outcomes below which residuals are rounding.
+PERFECT = 1e-20
+HOW_TO_BOUND = " A penalty (alpha=1.0) keeps coefficients finite."
 SAVED_NUMBER = Saved(number_or_none, lambda value: np.nan if value is None else value)
 """Form of a number that may be NaN."""
 
@@ -162,27 +166,39 @@ class HasCoefficients(HasEffects, HasLinearModel, Presented):
         return to_units(self.model_.centre, self.scales_.spread, self.scales_.scale)
 
 
-def to_units(centre: Floats, spread: Floats, scale: float) -> Floats:
-    """Return the matrix from coefficients of standardised covariates to coefficients per unit, shape (p, p).
+def is_perfect(unexplained: float, size: float, rounding: float) -> bool:
+    """Return whether what covariates leave of the variance of the outcomes is rounding, and warn if it is.
 
-    Examples
-    --------
-    >>> to_units(np.array([60.0]), np.array([10.0]), 1.0).tolist()
-    [[1.0, -6.0], [0.0, 0.1]]
+    Parameters
+    ----------
+    unexplained : float
+        Sum of squared residuals of outcomes with a variance of about 1.
+    size : float
+        Patients, or the sum of their weights.
+    rounding : float
+        Largest error of the sum through the rounding of masked sums.
     """
-    matrix = np.diag(np.concatenate([[1.0], 1.0 / spread]))
-    matrix[0, 1:] = -centre / spread
-    return matrix * scale
+    if unexplained > max(PERFECT * size, 2.0 * rounding):
+        return False
+    warnings.warn(
+        "covariates predict the outcomes exactly, up to rounding. Standard errors would be 0; the fit has none. Check "
+        "whether a column is computed from the outcome.",
+        PerfectFitWarning,
+        stacklevel=5,
+    )
+    return True
 
 
-def warn_of_rounds(names: Sequence[str], diverging: NDArray[np.bool_], converged: bool, max_iter: int) -> None:
+def warn_of_rounds(
+    names: Sequence[str], diverging: NDArray[np.bool_], converged: bool, max_iter: int, hint: str = HOW_TO_BOUND
+) -> None:
     """Warn of coefficients that grow without bound, or of rounds that ended early; for the estimator's ``_fit``."""
     if diverging.any():
         growing = [names[place] for place in np.flatnonzero(diverging)[:6].tolist()]
         warnings.warn(
             f"{', '.join(growing)}: the likelihood may rise without bound as the coefficient grows, because "
-            "covariates separate the outcomes. The fit has no standard errors. A penalty (alpha=1.0) keeps "
-            "coefficients finite.",
+            "covariates separate the outcomes. These coefficients have no standard errors; those of the others are of "
+            f"the patients whose outcomes are not separated.{hint}",
             SeparationWarning,
             stacklevel=4,
         )

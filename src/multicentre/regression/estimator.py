@@ -16,17 +16,28 @@ from multicentre.data.rare_columns import RARE_STEPS
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, ParameterRanges, Real, Where
+from multicentre.likelihood.separation import covariance_of
 from multicentre.regression import messages, rounds
-from multicentre.regression.coefficients import Scales, to_units, warn_of_rounds
+from multicentre.regression.coefficients import Scales, is_perfect, warn_of_rounds
 from multicentre.regression.count_rounds import fit_with_null
 from multicentre.regression.formula import HasFormula
 from multicentre.regression.linear_model import LinearModel
-from multicentre.regression.maths import DISPERSED, LINKS, Family, Link, log_likelihood, p_values, quantile, variance
+from multicentre.regression.maths import (
+    DISPERSED,
+    LINKS,
+    Family,
+    Link,
+    log_likelihood,
+    p_values,
+    quantile,
+    to_units,
+    variance,
+)
 from multicentre.regression.overdispersion import HasOverdispersion
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.private.results import BOUNDS, BOUNDS_BY_COLUMN, PRIVATE_STEPS, Bounds, HasPrivacy
 from multicentre.regression.results import default_link
-from multicentre.regression.rounding import needs_null_fit, rounding_of, score_of
+from multicentre.regression.rounding import needs_null_fit, rounding_of
 from multicentre.regression.rounds import Agreed, Fit, Plan
 from multicentre.regression.site import RegressionSite
 from multicentre.regression.site_effects import (
@@ -34,7 +45,6 @@ from multicentre.regression.site_effects import (
     SiteEffects,
     add_mean_intercept,
     deviance_without_covariates,
-    inverse_of,
     sum_intercepts,
 )
 from multicentre.statistics.chi_square import TestResult, chi_square_test
@@ -358,9 +368,9 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
         elif not agreed.has_intercept:
             null = deviance_without_covariates(session, agreed)
         elif self._offset_column:
-            null = rounds.fit_model(session, agreed, plan, null=True).ascent.deviance
+            null = rounds.fit_model(session, agreed, plan, null=True).deviance
         elif needs_null_fit(agreed.centre, agreed.totals, agreed.moments, rounding_of(session)):
-            without = rounds.fit_model(session, agreed, replace(plan, alpha=0.0, lasso=0.0), null=True).ascent
+            without = rounds.fit_model(session, agreed, replace(plan, alpha=0.0, lasso=0.0), null=True)
         self._set_fit(agreed, fit, round(intercepts.n_sites) - 1 if intercepts else 0)
         self._set_likelihood(agreed, fit, null)
         if without is not None:
@@ -376,15 +386,16 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
     def _plan(self, session: Session, agreed: Agreed) -> Plan:
         masked = session.protection == "masked"
         tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
-        ridge, lasso = float(self.alpha) * (1.0 - self.l1_ratio), float(self.alpha) * self.l1_ratio / agreed.scale
+        ridge, lasso = agreed.penalties(float(self.alpha), float(self.l1_ratio))
         return Plan(ridge, int(self.max_iter), tol, masked, lasso)
 
     def _set_fit(self, agreed: Agreed, fit: Fit, n_indicators: int) -> None:
         gaps, model = self.missing_values_, agreed.centre
         marked = gaps.incomplete_columns if gaps.indicators and agreed.design is None else ()
         self._set_design(agreed)
-        values = to_units(agreed.centre.centre, agreed.spread, agreed.scale) @ fit.coefficients
-        self.scales_ = Scales(agreed.spread, model.mean, agreed.scale)
+        values = to_units(agreed.centre.centre, agreed.spread, agreed.coefficient_scale) @ fit.coefficients
+        values[0] += agreed.shift
+        self.scales_ = Scales(agreed.spread, model.mean, agreed.coefficient_scale)
         self.model_ = LinearModel(
             self._family,
             self._link,
@@ -407,11 +418,11 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
 
     def _set_likelihood(self, agreed: Agreed, fit: Fit, null: float) -> None:
         squared_scale = agreed.scale**2
-        self.deviance_ = float(fit.ascent.deviance * squared_scale)
+        self.deviance_ = float(fit.deviance * squared_scale)
         has_null = bool(self.site_effects or self._offset_column or not agreed.has_intercept)
         has_null |= self._family == "negative_binomial"
         self.null_deviance_ = float(null * squared_scale) if has_null else null_deviance(self._family, agreed)
-        pearson = max(fit.ascent.pearson, 0.0) * squared_scale  # a masked sum of 0 may be below 0 by rounding
+        pearson = max(fit.pearson, 0.0) * squared_scale  # a masked sum of 0 may be below 0 by rounding
         dispersed = self._family in DISPERSED
         self.dispersion_ = float(pearson / self.residual_freedom_) if dispersed else 1.0
         size, n_coefficients = agreed.totals.weight, self._n_coefficients
@@ -425,16 +436,12 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             self.bic_ = float(np.log(size)) * n_coefficients - 2.0 * self.log_likelihood_
 
     def _infer(self, session: Session, agreed: Agreed, fit: Fit, intercepts: messages.Intercepts | None) -> None:
-        p = len(fit.coefficients)
-        spread_of = np.full((p, p), np.nan)
-        if not self.alpha and fit.converged:
-            spread_of = self._covariance(session, agreed, fit)
-            if intercepts and self.errors == "model":
-                spread_of = add_mean_intercept(spread_of, intercepts, self.dispersion_ / agreed.scale**2)
-        matrix, values = self._to_units(), self.model_.values
-        self.covariance_ = matrix @ spread_of @ matrix.T
-        if intercepts and self.errors != "model":
-            self.covariance_[0] = self.covariance_[:, 0] = np.nan
+        values, p = self.model_.values, len(fit.coefficients)
+        self.covariance_ = np.full((p, p), np.nan)
+        rounding = session.rounding(RegressionSite.sum_derivatives, "pearson")
+        is_exact = self._family in DISPERSED and is_perfect(fit.pearson, agreed.totals.weight, rounding)
+        if not self.alpha and fit.settled and not is_exact:
+            self.covariance_ = self._covariance(session, agreed, fit, intercepts)
         self.standard_errors_ = np.sqrt(np.diagonal(self.covariance_))
         with np.errstate(divide="ignore", invalid="ignore"):  # a perfect fit has standard errors of 0
             statistics = values / self.standard_errors_
@@ -442,12 +449,27 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
         half = quantile(self.confidence_level, self._freedom) * self.standard_errors_
         self.intervals_ = np.column_stack([values - half, values + half])
 
-    def _covariance(self, session: Session, agreed: Agreed, fit: Fit) -> Floats:
-        """Return the covariance of the coefficients of standardised covariates, shape (p, p)."""
-        fixed = agreed.centre.site_intercepts or not agreed.has_intercept
-        inverse = inverse_of(fit.ascent.information, site_intercepts=fixed)
+    def _covariance(self, session: Session, agreed: Agreed, fit: Fit, intercepts: messages.Intercepts | None) -> Floats:
+        """Return the covariance of the coefficients, shape (p, p); NaN for those that diverge."""
+        first = int(agreed.centre.site_intercepts or not agreed.has_intercept)
+        factor, products = self._bread(session, agreed, fit)
+        matrix, places = self._to_units(), range(first, len(fit.coefficients))
+        block = np.ix_(places, places)
+        inner = None if products is None else products[block]
+        covariance = np.zeros_like(matrix)
+        covariance[block] = factor * covariance_of(matrix[block], fit.information[block], fit.diverging[first:], inner)
+        if intercepts and (self.errors != "model" or fit.diverging.any()):
+            covariance[0] = covariance[:, 0] = np.nan
+        elif intercepts:
+            inverse, dispersion = np.linalg.inv(matrix), self.dispersion_ / agreed.scale**2
+            of_rounds = add_mean_intercept(inverse @ covariance @ inverse.T, intercepts, dispersion)
+            covariance = matrix @ of_rounds @ matrix.T
+        return covariance
+
+    def _bread(self, session: Session, agreed: Agreed, fit: Fit) -> tuple[float, Floats | None]:
+        """Return the factor of a covariance, and the products of first derivatives behind robust errors."""
         if self.errors == "model":
-            return np.asarray(inverse * (self.dispersion_ / agreed.scale**2), dtype=np.float64)
+            return self.dispersion_ / agreed.scale**2, None
         at = replace(agreed.at(fit.coefficients), overdispersion=self.overdispersion_)
         sums = session.sum(RegressionSite.sum_score_products, at)
         size, n_coefficients = self.residual_freedom_ + self._n_coefficients, self._n_coefficients
@@ -456,9 +478,9 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             factor = size / (size - n_coefficients)
         if self.errors == "cluster":
             factor = sums.n_clusters / (sums.n_clusters - 1.0) * (size - 1.0) / (size - n_coefficients)
-        return np.asarray(factor * inverse @ sums.products @ inverse, dtype=np.float64)
+        return factor, sums.products
 
-    def _tests(self, agreed: Agreed, without: messages.Ascent | None) -> dict[str, TestResult]:
+    def _tests(self, agreed: Agreed, without: Fit | None) -> dict[str, TestResult]:
         d = len(self.coef_)
         if not d or np.isnan(self.covariance_[1:, 1:]).any() or not self.covariance_[1:, 1:].any():
             return {}  # a perfect fit has standard errors of 0
@@ -473,7 +495,8 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             if without is None:
                 score = score_statistic(self._family, agreed)
             else:
-                score = score_of(without, self._family, agreed.totals.weight)
+                spread = without.pearson / agreed.totals.weight if self._family in DISPERSED else 1.0
+                score = float(without.gradient @ np.linalg.solve(without.information, without.gradient)) / spread
             tests["score"] = chi_square_test(score, d)
         return tests
 

@@ -299,6 +299,32 @@ def log_likelihood(family: Family, deviance: float, constant: float, n_patients:
     return constant - 0.5 * deviance
 
 
+def null_weight(family: Family, link: Link, mean: float) -> float:
+    """Return the information on the linear predictor per patient in a model without covariates.
+
+    Examples
+    --------
+    >>> null_weight("binomial", "logit", 0.5), round(null_weight("poisson", "log", 3.0), 9)
+    (0.25, 3.0)
+    """
+    if link == "identity":
+        return 1.0
+    means = np.array([mean])
+    slope = slopes(link, predictor_of(link, means), means)[0]
+    return float((slope**2 / variance(family, means))[0])
+
+
+def has_bounded_information(family: Family) -> bool:
+    """Return whether the information does not depend on the coefficients, so that nothing can be separated.
+
+    Examples
+    --------
+    >>> has_bounded_information("gamma"), has_bounded_information("binomial")
+    (True, False)
+    """
+    return LINKS[family][0] == "identity" or family == "gamma"
+
+
 def dependent_columns(information: Floats, tol: float = DEPENDENT) -> NDArray[np.bool_]:
     """Flag the columns that are combinations of others, shape (p,), by the eigenvectors of their correlations.
 
@@ -349,6 +375,19 @@ def start_coefficients(family: Family, products: Floats, cross: Floats, n_patien
 
 def _solved(matrix: Floats, vector: Floats) -> Floats:
     return np.asarray(np.linalg.lstsq(matrix, vector, rcond=DEPENDENT)[0], dtype=np.float64)
+
+
+def to_units(centre: Floats, spread: Floats, scale: float) -> Floats:
+    """Return the matrix from coefficients of standardised covariates to coefficients per unit, shape (p, p).
+
+    Examples
+    --------
+    >>> to_units(np.array([60.0]), np.array([10.0]), 1.0).tolist()
+    [[1.0, -6.0], [0.0, 0.1]]
+    """
+    matrix = np.diag(np.concatenate([[1.0], 1.0 / spread]))
+    matrix[0, 1:] = -centre / spread
+    return matrix * scale
 
 
 def p_values(statistics: Floats, residual_freedom: float | None) -> Floats:

@@ -11,6 +11,8 @@ from multicentre.core.messages import Message, array, flag, number, text, texts
 from multicentre.core.steps import Release
 
 Floats = NDArray[np.float64]
+# What a request says whose answer a site may withdraw, and the answer of a site that does.
+TENTATIVE, WITHDRAWN = "sums that too few patients would decide are withdrawn", "sites that withdrew their sums"
 # Bounds of a site's sums, for masking. 2**24: patients of a site, or the sum of their weights.
 PATIENTS = 2.0**24
 # As in survival methods: sums of columns and of squares in the units of the table.
@@ -77,9 +79,10 @@ class At(Centre):
     """Coefficients at which the sites compute, and the scale of the columns."""
 
     spread: Floats = array("standard deviation of every covariate", ("d",))
-    scale: float = number("divisor of a gaussian outcome with the identity link, else 1")
+    scale: float = number("divisor of a gaussian outcome, else 1")
     coefficients: Floats = array("intercept, then one coefficient per standard deviation", ("p",))
     overdispersion: float = number("overdispersion of negative binomial counts, else 0", default=0.0)
+    tentative: bool = flag(TENTATIVE, default=False)
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class Sums(Release):
     pearson: float = number("Pearson statistic; 0 for classes", bound=PRODUCTS)
     gradient: Floats = array("first derivatives", ("p",), bound=PRODUCTS)
     information: Floats = array("expected information", ("p", "p"), bound=PRODUCTS)
+    n_withdrawn: float = number(WITHDRAWN, unit="sites", bound=PATIENTS, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -168,23 +172,6 @@ class Slopes(Release):
 
 
 @dataclass(frozen=True)
-class Ascent(Message):
-    """State of the coordinator between rounds."""
-
-    coefficients: Floats = array("best coefficients so far", ("p",))
-    step: Floats = array("step from the best coefficients", ("p",))
-    share: float = number("fraction of the step that is taken")
-    objective: float = number("penalised minus half the deviance at the best coefficients", finite=False)
-    n_patients: float = number("patients behind the sums", unit="patients")
-    deviance: float = number("deviance at the best coefficients")
-    pearson: float = number("Pearson statistic at the best coefficients")
-    information: Floats = array("information at the best coefficients", ("p", "p"))
-    gradient: Floats = array("first derivatives at the best coefficients", ("p",))
-    steps: Floats = array("steps of earlier rounds", ("m", "p"))
-    changes: Floats = array("changes of the information along these steps", ("m", "p", "p"))
-
-
-@dataclass(frozen=True)
 class CountSums(Release):
     """Log-likelihood of negative binomial counts, and its derivatives by coefficients and overdispersion."""
 
@@ -198,20 +185,4 @@ class CountSums(Release):
     slope: float = number("first derivative by the overdispersion", bound=PRODUCTS)
     curvature: float = number("second derivative by the overdispersion, with the sign reversed", bound=PRODUCTS)
     mixed: Floats = array("second derivatives by both, with the sign reversed", ("p",), bound=PRODUCTS)
-
-
-@dataclass(frozen=True)
-class CountAscent(Message):
-    """State of the coordinator between rounds of a negative binomial fit."""
-
-    values: Floats = array("best coefficients so far, and overdispersion times the mean outcome", ("v",))
-    step: Floats = array("step from the best values", ("v",))
-    share: float = number("fraction of the step that is taken")
-    objective: float = number("penalised log-likelihood at the best values", finite=False)
-    n_patients: float = number("patients behind the sums", unit="patients")
-    log_likelihood: float = number("log-likelihood at the best values")
-    deviance: float = number("deviance at the best values")
-    pearson: float = number("Pearson statistic at the best values")
-    information: Floats = array("expected information on the coefficients at the best values", ("p", "p"))
-    gradient: Floats = array("first derivatives at the best values", ("v",))
-    curvature: float = number("second derivative by the overdispersion, with the sign reversed")
+    n_withdrawn: float = number(WITHDRAWN, unit="sites", bound=PATIENTS, default=0.0)

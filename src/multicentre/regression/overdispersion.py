@@ -56,7 +56,7 @@ class HasOverdispersion(RegressionResults):
     def _set_overdispersion(self, agreed: Agreed, fit: Fit, counts: CountFits | None, *, has_likelihood: bool) -> None:
         self.overdispersion_, self.overdispersion_error_ = 0.0, np.nan
         family: Family = self._family
-        pearson = max(fit.ascent.pearson, 0.0) * agreed.scale**2
+        pearson = max(fit.pearson, 0.0) * agreed.scale**2
         self.pearson_dispersion_ = np.nan if family == "binomial" else float(pearson / self.residual_freedom_)
         if counts is None:
             return

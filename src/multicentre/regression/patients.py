@@ -228,6 +228,11 @@ class RegressionPatients(RareColumnsPart):
         effective = [int(min(effective_number(each), len(self.data)) + ROUNDING) for each in checked]
         return min(effective if self.masked else [*effective, self._fewest])
 
+    @property
+    def _most(self) -> int:
+        """Largest effective number of patients behind derivatives, at any parameters."""
+        return self._behind(self._weights)
+
     @cached_property
     def _fewest(self) -> int:
         return self._fewest_of(np.ones(len(self.data), dtype=np.bool_))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from multicentre.core.session import Session
 from multicentre.errors import DataError
 from multicentre.regression import messages
-from multicentre.regression.maths import DISPERSED, Family
+from multicentre.regression.maths import DISPERSED
 
 Floats = NDArray[np.float64]
 # Rounding error of a site's masked sum with the range TOTAL of messages.py.
@@ -74,17 +74,3 @@ def needs_null_fit(
     if centre.family in ("gamma", "poisson"):
         sizes.append(totals.outcome / totals.weight)
     return rounding > EXACT_TESTS * min(sizes)
-
-
-def score_of(without: messages.Ascent, family: Family, weight: float) -> float:
-    """Return the score statistic of all covariates, from the derivatives in the model without covariates.
-
-    Parameters
-    ----------
-    without : Ascent
-    family : str
-    weight : float
-        Patients, or the sum of their weights.
-    """
-    statistic = float(without.gradient @ np.linalg.solve(without.information, without.gradient))
-    return statistic / (without.pearson / weight if family in DISPERSED else 1.0)

@@ -10,31 +10,22 @@ Before the first round:
 4. Each site returns sums of products of covariates and outcomes about the means. They give standard deviations, and
    coefficients from which the rounds start.
 
-One round consists of:
-
-1. The coordinator sends the coefficients to every site.
-2. Each site returns its deviance, and the first and the expected second derivatives of its log-likelihood.
-3. The coordinator adds up the sites' values. If the penalised deviance rose, the step is halved. Otherwise, and after
-   the loss of a site, the coefficients are accepted and the next step is computed.
-
-With a lasso penalty, the step minimises the quadratic approximation with the penalty
-(:mod:`multicentre.regression.penalty`).
-
-The rounds stop when all entries of a new step are below ``tol``, or when the information at the end of the step follows
-from earlier rounds with such an error (``curvature.py``). This last step is taken. With an offset, the same rounds also
-fit a model with an intercept only, which the tests compare the fit with.
+The rounds are those of :mod:`multicentre.likelihood.newton`; sites return the deviance and the expected second
+derivatives. With a lasso penalty, the step minimises the quadratic approximation with the penalty
+(:mod:`multicentre.regression.penalty`). With an offset, the same rounds also fit a model with an intercept only, which
+the tests compare the fit with.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import dataclass
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Nothing
-from multicentre.core.rounds import History, Rounds
+from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.data.categories import dependent_error
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
@@ -45,40 +36,32 @@ from multicentre.errors import DataError, SchemaMismatch
 from multicentre.formula.agreement import agree_design
 from multicentre.formula.design import Design
 from multicentre.formula.grammar import Formula
+from multicentre.likelihood.newton import Derivatives, Maximum, Problem, maximise
+from multicentre.likelihood.separation import Reported
 from multicentre.regression import messages
-from multicentre.regression.curvature import extrapolate_information
 from multicentre.regression.maths import (
     DEPENDENT,
     DEPENDENT_MASKED,
     Family,
+    Link,
     dependent_columns,
+    has_bounded_information,
+    null_weight,
     predictor_of,
     start_coefficients,
+    to_units,
 )
 from multicentre.regression.patients import STEEPEST
 from multicentre.regression.penalty import minimise_penalised
 from multicentre.regression.rounding import COARSE, check_varying, rounding_of
-from multicentre.regression.separation import FALLEN, FALLEN_PER_PATIENT, has_fallen
 from multicentre.regression.site import RegressionSite
 
 Floats = NDArray[np.float64]
-# Relative rise of the deviance that is treated as rounding error of the sums and does not halve the step.
-NOISE = 1e-9
 # Masked sums are rounded to 4e-8 (TOTAL in messages.py) and added over at most some tens of sites: a sum of outcomes up
 # to this counts as 0.
 SUM_ROUNDING = 1e-5
-# Gain of the log-likelihood per patient below which it counts as unchanged, and the smallest entry of a step that
-# cannot be rounding. Near a maximum, a step of 0.05 gains more, unless predicted probabilities are below a
-# ten-thousandth. A larger step without a gain is a sign of separation.
-NO_GAIN, STILL_MOVING = 1e-7, 0.05
 # Coefficients per standard deviation from which the rounds start are at most this, as second moments may exaggerate.
 LARGEST_START = 5.0
-# The information is extrapolated only along steps whose entries are below the first, with the second of ``tol`` as the
-# largest estimated error. The estimate was at most five times too small in simulations. With masked sums, the third,
-# the error that their rounding may have in results, takes the place of ``tol``.
-SHORT_STEP, SAFE_SHARE, MASKED_ERROR = 1e-5, 0.2, 1e-6
-# Rounds whose steps and changes of the information are stored: more than a fit to ordinary data needs.
-MOST_STORED = 8
 
 
 @dataclass(frozen=True)
@@ -115,15 +98,61 @@ class Agreed:
     data_columns: tuple[str, ...] = ()
     data_levels: tuple[str, ...] = ()
 
-    def at(self, coefficients: Floats) -> messages.At:
+    def at(self, coefficients: Floats, *, tentative: bool = False) -> messages.At:
         """Return the request for sums at some coefficients."""
         fields = {name: getattr(self.centre, name) for name in messages.Centre.declarations()}
-        return messages.At(**fields, spread=self.spread, scale=self.scale, coefficients=coefficients)
+        steep = np.clip(coefficients, -STEEPEST, STEEPEST)
+        return messages.At(**fields, spread=self.spread, scale=self.scale, coefficients=steep, tentative=tentative)
 
-    def has_fallen(self, information: Floats, least: float) -> NDArray[np.bool_]:
-        """Flag coefficients on which the information fell by more than a factor, shape (p,); see separation.py."""
-        products = self.moments.products / np.outer(self.spread, self.spread)
-        return has_fallen(self.centre, self.totals, products, information, least, about_means=self.has_intercept)
+    @property
+    def coefficient_scale(self) -> float:
+        """Unit of the coefficients, divided by that of the rounds; only with the identity link not 1."""
+        return self.scale if self.centre.link == "identity" else 1.0
+
+    @property
+    def shift(self) -> float:
+        """Difference of the intercept from that of the rounds, whose outcomes are divided by `scale`."""
+        return float(np.log(self.scale)) if self.centre.link == "log" else 0.0
+
+    def penalties(self, alpha: float, l1_ratio: float) -> tuple[float, float]:
+        """Return ridge and lasso penalty on the scale of the rounds."""
+        share = self.coefficient_scale / self.scale
+        return alpha * (1.0 - l1_ratio) * share**2, alpha * l1_ratio * share / self.scale
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coefficients."""
+        return ("intercept", *self.covariates)
+
+    def start(self, *, null: bool) -> tuple[Floats, Floats]:
+        """Return the coefficients of a model without covariates, and the first step; with `null`, none."""
+        nothing = np.zeros(len(self.covariates) + 1)
+        coefficients, step = nothing, nothing.copy()
+        mean, link = self.centre.mean / self.scale, self.centre.link
+        if self.has_intercept and not (link == "log" and mean <= 0):
+            coefficients[0] = float(predictor_of(cast(Link, link), np.array([mean]))[0])
+        if not null and (self.has_intercept or link == "identity"):
+            products = self.moments.products / np.outer(self.spread, self.spread)
+            cross = self.moments.cross / (self.spread * self.scale)
+            family = cast(Family, self.centre.family)
+            first = start_coefficients(family, products, cross, self.totals.weight, mean)
+            if family == "gaussian" and link == "log":
+                first = first / mean if mean > 0 else np.zeros_like(first)  # one Fisher step from the mean
+            step[1:] = np.clip(first, -LARGEST_START, LARGEST_START) if link != "identity" else first
+        return coefficients, step
+
+    def reported(self, *, null: bool) -> Reported:
+        """Return the form in which coefficients are reported, and the information without covariates."""
+        matrix = to_units(self.centre.centre, self.spread, self.coefficient_scale)
+        size = max(self.totals.n_patients, self.totals.weight, self.totals.outcome)
+        family, link, d = cast(Family, self.centre.family), cast(Link, self.centre.link), len(self.covariates)
+        if null or has_bounded_information(family) or not d:
+            return Reported(matrix, None, size)
+        weight = null_weight(family, link, self.totals.outcome / self.totals.weight)
+        information = np.zeros((d + 1, d + 1))
+        information[0, 0] = weight * self.totals.weight * (self.has_intercept and not self.centre.site_intercepts)
+        information[1:, 1:] = weight * self.moments.products / np.outer(self.spread, self.spread)
+        return Reported(matrix, information, size)
 
 
 @dataclass(frozen=True)
@@ -134,17 +163,25 @@ class Fit:
     ----------
     coefficients : array of shape (p,)
         Intercept, and coefficients of standardised covariates.
-    ascent : Ascent
-        Sums at the last coefficients that the sites received.
+    deviance, pearson : float
+        At the last coefficients that the sites received.
+    gradient : array of shape (p,)
+    information : array of shape (p, p)
     converged : bool
+    settled : bool
+        True if all coefficients that do not diverge have converged.
     diverging : array of bool, shape (p,)
-        Coefficients that still move although the deviance no longer falls.
+        Coefficients along which the likelihood may rise without bound.
     history : list of dict
     """
 
     coefficients: Floats
-    ascent: messages.Ascent
+    deviance: float
+    pearson: float
+    gradient: Floats
+    information: Floats
     converged: bool
+    settled: bool
     diverging: NDArray[np.bool_]
     history: History
 
@@ -210,8 +247,7 @@ def agree(
             where="y",
             hint="Check the outcome." if not rounding else "Check the outcome, and use a smaller unit.",
         )
-    gaussian = is_gaussian and model.link == "identity"
-    scale = float(np.sqrt(moments.outcome_squares / totals.weight)) if gaussian else 1.0
+    scale = float(np.sqrt(moments.outcome_squares / totals.weight)) if is_gaussian else 1.0
     levels = described.levels if design is None else ()
     agreed = Agreed(
         columns,
@@ -231,153 +267,93 @@ def agree(
     return agreed, gaps
 
 
+class RegressionProblem(Problem):
+    """Likelihood of a generalised linear model; with `null`, of one with an intercept only."""
+
+    best_value: ClassVar[str] = "deviance"
+
+    def __init__(self, session: Session, agreed: Agreed, plan: Plan, *, null: bool) -> None:
+        self.session, self.agreed, self.plan, self.null = session, agreed, plan, null
+        self.names = agreed.names
+        self.reported = agreed.reported(null=null)
+        self.is_penalised = plan.is_penalised
+        self.ridge = np.append(0.0, np.full(len(agreed.covariates), plan.alpha))
+        self.rounding = 0.5 * session.rounding(_part_of(session).sum_derivatives, "deviance")
+        self.free = np.zeros(len(agreed.covariates) + 1, dtype=np.bool_)
+        self.free[: 1 if null else None] = True
+        self.free[0] &= agreed.has_intercept and not agreed.centre.site_intercepts  # sites maximise over theirs
+        # Only with canonical links is a step so much shorter than the one before it that none needs to follow. The
+        # Pearson statistic, from which a dispersion is computed, changes with the step; classes have none.
+        is_logistic = (agreed.centre.family, agreed.centre.link) == ("binomial", "logit")
+        self.looks_ahead = bool(is_logistic and not plan.is_penalised and self.free.all())
+
+    def begin(self) -> tuple[Floats, Floats, float]:
+        """Return the coefficients without covariates, and the first step."""
+        return *self.agreed.start(null=self.null), -np.inf
+
+    def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
+        """Return the sums of all sites."""
+        request = self.agreed.at(point, tentative=tentative)
+        sums = self.session.sum(_part_of(self.session).sum_derivatives, request)
+        figures = np.array([sums.deviance, sums.pearson])
+        return Derivatives(
+            -0.5 * sums.deviance, sums.gradient, sums.information, sums.n_patients, figures, sums.n_withdrawn
+        )
+
+    def check(self, first: Derivatives) -> None:
+        """Raise DataError if covariates depend on each other."""
+        if not self.plan.is_penalised:
+            tol = DEPENDENT_MASKED if self.plan.masked else DEPENDENT
+            check_independent(first.information, self.agreed, tol, self.free)
+
+    def objective(self, point: Floats, value: float) -> float:
+        """Return the log-likelihood minus the penalties."""
+        return super().objective(point, value) - self.plan.lasso * float(np.abs(point[1:]).sum())
+
+    def next_step(self, point: Floats, at: Derivatives) -> Floats:
+        """Return the step over the free coefficients; with a lasso, to the minimum with the penalties."""
+        free, step = self.free, np.zeros_like(point)
+        if self.plan.lasso and free[1:].all():
+            return _lasso_step(at, point, self.plan, has_intercept=bool(free[0]))
+        gradient = (at.gradient - self.ridge * point)[free]
+        information = (at.information + np.diag(self.ridge))[np.ix_(free, free)]
+        step[free] = np.linalg.lstsq(information, gradient, rcond=None)[0]
+        return step
+
+    def metrics(self, at: Derivatives) -> dict[str, float]:
+        """Return the deviance."""
+        return {"deviance": float(at.figures[0])}
+
+
 def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = False) -> Fit:
     """Maximise the penalised likelihood; with `null`, only over the intercept."""
-    free = np.zeros(len(agreed.covariates) + 1, dtype=np.bool_)
-    free[: 1 if null else None] = True
-    free[0] &= agreed.has_intercept and not agreed.centre.site_intercepts  # sites maximise over their intercepts
-    name = "null" if null else "rounds"
-    rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: _start(agreed, null=null), name=name)
-    diverging = np.zeros_like(free)
-    rounding = session.rounding(_part_of(session).sum_derivatives, "deviance")
-    for _ in rounds:
-        before = rounds.state
-        tried = before.coefficients + before.share * before.step
-        sums = session.sum(_part_of(session).sum_derivatives, agreed.at(np.clip(tried, -STEEPEST, STEEPEST)))
-        if not (plan.is_penalised or np.isfinite(before.objective)):
-            check_independent(sums.information, agreed, DEPENDENT_MASKED if plan.masked else DEPENDENT, free)
-        rounds.state = reached = _climb(before, tried, sums, plan, free, rounding)
-        change = float(np.abs(reached.step).max())
-        rounds.record(deviance=sums.deviance, change=change, share=before.share)
-        if reached.share == 1.0:
-            gain = (reached.objective - before.objective) / max(sums.n_patients, 1.0)
-            if change < plan.tol:
-                rounds.stop()
-            elif ahead := _look_ahead(reached, plan, free, agreed.centre):
-                rounds.state = ahead
-                rounds.stop()
-            elif gain < NO_GAIN and change > STILL_MOVING:
-                diverging = _diverging(agreed, reached, null=null)
-                if diverging.any():
-                    break
-    return _end(agreed, rounds, diverging, is_free=null or plan.is_penalised)
-
-
-def _end(agreed: Agreed, rounds: Rounds[messages.Ascent], diverging: NDArray[np.bool_], *, is_free: bool) -> Fit:
-    """Return the fit at the end of the rounds; with `is_free`, covariates cannot separate or depend on each other."""
-    last = rounds.state
-    if not is_free:
-        diverging = diverging | _separated(agreed, last)
-        beyond = np.abs(last.coefficients[1:]) > STEEPEST
-        if beyond.any() and not (rounds.stopped or diverging.any()):
-            raise dependent_error(
-                [agreed.covariates[place] for place in np.flatnonzero(beyond).tolist()], agreed.levels
-            )
-    converged = rounds.stopped and not diverging.any()
-    coefficients = last.coefficients + (last.step if converged else 0.0)
-    return Fit(coefficients, last, converged, diverging, rounds.history)
-
-
-def _diverging(agreed: Agreed, reached: messages.Ascent, *, null: bool) -> NDArray[np.bool_]:
-    """Flag coefficients that still move, if the information on them fell; dependent covariates also move far."""
-    moving = np.abs(reached.step) > STILL_MOVING
-    return moving if null else moving & agreed.has_fallen(reached.information, FALLEN)
-
-
-def _separated(agreed: Agreed, last: messages.Ascent) -> NDArray[np.bool_]:
-    """Flag coefficients on which nearly no information is left although the rounds may have stopped."""
-    size = max(agreed.totals.n_patients, agreed.totals.weight, agreed.totals.outcome)
-    fallen = agreed.has_fallen(last.information, FALLEN_PER_PATIENT * size)
-    return fallen & (np.arange(len(fallen)) > 0)
-
-
-def start_of(agreed: Agreed, *, null: bool) -> Floats:
-    """Return the coefficients where the rounds start, shape (p,); with `null`, of an intercept only."""
-    coefficients = np.zeros(len(agreed.covariates) + 1)
-    mean = agreed.centre.mean / agreed.scale
-    link, family = agreed.centre.link, cast(Family, agreed.centre.family)
-    if agreed.has_intercept and not (link == "log" and mean <= 0):
-        coefficients[0] = float(predictor_of(link, np.array([mean]))[0])  # type: ignore[arg-type]
-    if not null and (agreed.has_intercept or link == "identity"):
-        spread, scale = agreed.spread, agreed.scale
-        products = agreed.moments.products / np.outer(spread, spread)
-        cross = agreed.moments.cross / (spread * scale)
-        start = start_coefficients(family, products, cross, agreed.totals.weight, agreed.centre.mean / scale)
-        coefficients[1:] = np.clip(start, -LARGEST_START, LARGEST_START) if link != "identity" else start
-    return coefficients
-
-
-def _start(agreed: Agreed, *, null: bool) -> messages.Ascent:
-    coefficients = start_of(agreed, null=null)
-    p = len(coefficients)
-    nothing, earlier = np.zeros((p, p)), (np.zeros((0, p)), np.zeros((0, p, p)))
-    return messages.Ascent(coefficients, np.zeros(p), 1.0, -np.inf, 0.0, 0.0, 0.0, nothing, np.zeros(p), *earlier)
-
-
-def _look_ahead(
-    reached: messages.Ascent, plan: Plan, free: NDArray[np.bool_], model: messages.Centre
-) -> messages.Ascent | None:
-    """Return the state with the information at the end of the next step, or None where it does not follow.
-
-    Only with canonical links is a step so much shorter than the one before it that none needs to follow. The Pearson
-    statistic, from which a dispersion is computed, changes with the step; classes have none.
-    """
-    is_logistic = (model.family, model.link) == ("binomial", "logit")
-    if not is_logistic or plan.is_penalised or not free.all() or float(np.abs(reached.step).max()) > SHORT_STEP:
-        return None
-    ahead = extrapolate_information(reached.information, reached.step, reached.steps, reached.changes)
-    allowed = SAFE_SHARE * (MASKED_ERROR if plan.masked else plan.tol)
-    return replace(reached, information=ahead.information) if ahead.error < allowed else None
-
-
-def _climb(
-    before: messages.Ascent,
-    tried: Floats,
-    sums: messages.Sums,
-    plan: Plan,
-    free: NDArray[np.bool_],
-    rounding: float,
-) -> messages.Ascent:
-    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it.
-
-    A fall that `rounding`, the largest error of a deviance, can explain is none: of two objectives that are compared,
-    each may be off by half of it.
-    """
-    penalty = np.where(np.arange(len(tried)) > 0, plan.alpha, 0.0)
-    objective = -0.5 * sums.deviance - 0.5 * float(penalty @ np.square(tried))
-    objective -= plan.lasso * float(np.abs(tried[1:]).sum())
-    slack = NOISE * (1.0 + abs(objective)) + rounding
-    if sums.n_patients == before.n_patients and objective < before.objective - slack:
-        return replace(before, share=before.share / 2.0)
-    gradient = (sums.gradient - penalty * tried)[free]
-    information = (sums.information + np.diag(penalty))[np.ix_(free, free)]
-    step = np.zeros_like(tried)
-    if plan.lasso and free[1:].all():
-        step = _lasso_step(sums, tried, plan, has_intercept=bool(free[0]))
-    else:
-        step[free] = np.linalg.lstsq(information, gradient, rcond=None)[0]
-    steps, changes = before.steps, before.changes
-    if sums.n_patients == before.n_patients:
-        steps = np.concatenate([steps, (tried - before.coefficients)[None]])[-MOST_STORED:]
-        changes = np.concatenate([changes, (sums.information - before.information)[None]])[-MOST_STORED:]
-    else:  # the first round, or the sums of fewer sites
-        steps, changes = steps[:0], changes[:0]
-    return messages.Ascent(
-        tried,
-        step,
-        1.0,
-        objective,
-        sums.n_patients,
-        sums.deviance,
-        sums.pearson,
-        sums.information,
-        sums.gradient,
-        steps,
-        changes,
+    problem, name = RegressionProblem(session, agreed, plan, null=null), "null" if null else "rounds"
+    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, masked=plan.masked, name=name)
+    if not (null or plan.is_penalised):
+        check_settled(reached, agreed)
+    last = reached.last
+    deviance, pearson = (last.figures if last.has_begun else np.zeros(2)).tolist()
+    return Fit(
+        reached.point,
+        deviance,
+        pearson,
+        last.gradient,
+        last.information,
+        reached.converged,
+        reached.settled,
+        reached.diverging,
+        reached.history,
     )
 
 
-def _lasso_step(sums: messages.Sums, tried: Floats, plan: Plan, *, has_intercept: bool) -> Floats:
+def check_settled(reached: Maximum, agreed: Agreed) -> None:
+    """Raise DataError, which names them, if coefficients went to the largest ones without a sign of separation."""
+    beyond = np.flatnonzero(np.abs(reached.last.point[1:]) > STEEPEST)
+    if len(beyond) and not (reached.converged or reached.diverging.any()):
+        raise dependent_error([agreed.covariates[place] for place in beyond.tolist()], agreed.levels)
+
+
+def _lasso_step(sums: Derivatives, tried: Floats, plan: Plan, *, has_intercept: bool) -> Floats:
     """Return the step to the minimum of the quadratic approximation with the penalties."""
     linear = sums.gradient + sums.information @ tried
     ridge, lasso = np.array([plan.alpha]), np.array([plan.lasso])
@@ -394,6 +370,6 @@ def check_independent(information: Floats, agreed: Agreed, tol: float, free: NDA
         sizes = np.diagonal(information)
         dependent |= free & (sizes <= tol * float(sizes.max(initial=0.0)))
     if dependent.any():
-        names = [("intercept", *agreed.covariates)[place] for place in np.flatnonzero(dependent).tolist()]
+        names = [agreed.names[place] for place in np.flatnonzero(dependent).tolist()]
         of_sites = " or constant within each site" * agreed.centre.site_intercepts
         raise dependent_error(names, agreed.levels, of_sites=of_sites)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Length, Lengths, Message
 from multicentre.core.steps import step
+from multicentre.core.withdrawal import unless_few
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.regression import messages
 from multicentre.regression.effects import EffectsPart
@@ -63,14 +64,9 @@ class RegressionSite(RegressionPatients, EffectsPart, PrivateSteps):
         """Sum the deviance of the outcomes under the model, and the derivatives of their log-likelihood."""
         rows, outcome, predictor = self._at(request)
         sums = derive(self._family, self._link, rows, outcome, predictor, self._weights, request.overdispersion)
-        return messages.Sums(
-            float(len(self.data)),
-            sums.deviance,
-            sums.pearson,
-            sums.gradient,
-            sums.information,
-            patients=self._behind_terms(self._terms(request, outcome, predictor)),
-        )
+        behind = self._behind_terms(self._terms(request, outcome, predictor))
+        release = messages.Sums(float(len(self.data)), **vars(sums), patients=behind)
+        return unless_few(self, request, release, self._most)
 
     @step(releases=messages.CountSums, when="every round", summed=True)
     def sum_count_derivatives(self, request: messages.AtCounts) -> messages.CountSums:
@@ -80,7 +76,8 @@ class RegressionSite(RegressionPatients, EffectsPart, PrivateSteps):
             raise MessageError("the family must be negative_binomial, and the unit positive", where=self.method)
         sums = derive_counts(rows, outcome, predictor, self._weights, request.overdispersion, request.unit)
         behind = self._behind_terms(self._terms(request, outcome, predictor))
-        return messages.CountSums(n_patients=float(len(self.data)), **vars(sums), patients=behind)
+        release = messages.CountSums(n_patients=float(len(self.data)), **vars(sums), patients=behind)
+        return unless_few(self, request, release, self._most)
 
     @step(releases=messages.Products, when="at the end", summed=True)
     def sum_score_products(self, request: messages.At) -> messages.Products:
@@ -193,8 +190,8 @@ class RegressionSite(RegressionPatients, EffectsPart, PrivateSteps):
                 f"the request must hold {d} positive standard deviations and {d + 1} coefficients; got others",
                 where=self.method,
             )
-        if not 0 < request.scale < np.inf or (request.scale != 1.0 and self._link != "identity"):
-            raise MessageError("scale must be positive, and 1 without the identity link", where=self.method)
+        if not 0 < request.scale < np.inf or (request.scale != 1.0 and self._family != "gaussian"):
+            raise MessageError("scale must be positive, and 1 unless the family is gaussian", where=self.method)
         if request.overdispersion < 0 or (request.overdispersion and self._family != "negative_binomial"):
             raise MessageError("overdispersion must be at least 0, and 0 for other families", where=self.method)
         largest = float(np.abs(request.coefficients[1:]).max(initial=0.0))
@@ -205,7 +202,8 @@ class RegressionSite(RegressionPatients, EffectsPart, PrivateSteps):
                 hint="Fit with alpha above 0.",
             )
         rows = np.column_stack([np.ones(len(self.data)), centred / request.spread])
-        return rows, self._outcome / request.scale, rows @ request.coefficients + self._offset / request.scale
+        offset = self._offset / (request.scale if self._link == "identity" else 1.0)
+        return rows, self._outcome / request.scale, rows @ request.coefficients + offset
 
     def _terms(self, request: messages.At, outcome: Floats, predictor: Floats) -> Terms:
         return patient_terms(self._family, self._link, outcome, predictor, request.overdispersion)

@@ -64,20 +64,6 @@ def deviance_without_covariates(session: Session, agreed: Agreed) -> float:
     return session.once("null", messages.Sums, lambda: session.sum(part.sum_derivatives, at)).deviance
 
 
-def inverse_of(information: Floats, *, site_intercepts: bool) -> Floats:
-    """Return the inverse of the information; with intercepts of sites, 0 for the intercept of all sites.
-
-    Examples
-    --------
-    >>> inverse_of(np.diag([0.0, 2.0]), site_intercepts=True).tolist()
-    [[0.0, 0.0], [0.0, 0.5]]
-    """
-    first = int(site_intercepts)
-    inverse = np.zeros_like(information)
-    inverse[first:, first:] = np.linalg.inv(information[first:, first:])
-    return inverse
-
-
 def add_mean_intercept(covariance: Floats, sums: messages.Intercepts, dispersion: float) -> Floats:
     """Return the covariance of the mean intercept and the coefficients, shape (p, p).
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import multicentre as mc
-from multicentre.errors import ConfigurationError, DataError, SeparationWarning
+from multicentre.errors import ConfigurationError, DataError, PerfectFitWarning, SeparationWarning
 from multicentre.regression import FedGLM
 
 OPEN = mc.Policy(min_patients=0)
@@ -38,7 +38,10 @@ def test_separation_is_marked_under_every_link(link, upwards):
         with pytest.warns(SeparationWarning, match="x1"):
             model = FedGLM("binomial", link=link).fit(federate(X, y, classes=True))
         assert not model.converged_
-        assert np.isnan(model.standard_errors_).all()
+        assert np.isnan(model.standard_errors_).tolist() == [False, False, True]
+        rest = X[:, 1] == 0
+        others = FedGLM("binomial", link=link).fit(federate(X[rest, :1], y[rest], classes=True))
+        np.testing.assert_allclose(model.standard_errors_[:2], others.standard_errors_, rtol=1e-3)
         assert model.tests_ == {}
 
 
@@ -121,11 +124,14 @@ def test_masked_gamma_tests_do_not_depend_on_the_unit():
 
 
 @pytest.mark.parametrize("secure", [True, False])
-def test_a_perfect_fit_has_errors_of_zero_and_no_tests(secure):
+@pytest.mark.parametrize("kind", [FedGLM, mc.regression.FedLinearMixedModel])
+def test_a_perfect_fit_is_marked_and_has_no_errors(kind, secure):
     X, _ = scaled()
-    model = FedGLM().fit(federate(X, 2 * X[:, 0] + 1, secure=secure))
+    with pytest.warns(PerfectFitWarning, match="exactly"):
+        model = kind().fit(federate(X, 2 * X[:, 0] + 1, secure=secure))
     np.testing.assert_allclose(model.coef_, [2, 0], atol=1e-6)
-    np.testing.assert_allclose(model.standard_errors_, 0, atol=1e-4)
+    assert np.isnan(model.standard_errors_).all()
+    assert np.isnan(model.p_values_).all()
 
 
 def test_a_column_beyond_the_range_of_sums_is_named():

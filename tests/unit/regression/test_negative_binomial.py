@@ -58,7 +58,7 @@ def test_separation_is_named_and_a_penalty_keeps_coefficients_finite():
     with pytest.warns(SeparationWarning, match="marker"):
         model = FedGLM("negative_binomial").fit(federate(data))
     assert not model.converged_
-    assert np.isnan(model.standard_errors_).all()
+    assert np.isnan(model.standard_errors_).tolist() == [False] * (len(model.standard_errors_) - 1) + [True]
     penalised = FedGLM("negative_binomial", alpha=1.0).fit(federate(data))
     assert penalised.converged_
     assert np.isnan(penalised.standard_errors_).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.regression import rounds
+from multicentre.likelihood import newton
 
 OPEN = mc.Policy(min_patients=0)
 
@@ -46,7 +46,7 @@ def test_masked_the_agreement_on_keys_adds_two(seed):
 def test_the_information_at_the_end_of_the_last_step_is_exact(seed, monkeypatch):
     data = patients(seed)
     model = mc.regression.FedLogisticRegression().fit(federate(data))
-    monkeypatch.setattr(rounds, "SHORT_STEP", 0.0)
+    monkeypatch.setattr(newton, "SHORT_STEP", 0.0)
     stepwise = mc.regression.FedLogisticRegression().fit(federate(data))
     assert model.n_iter_ <= stepwise.n_iter_
     assert model.coef_ == pytest.approx(stepwise.coef_, rel=1e-10, abs=1e-12)
@@ -57,6 +57,6 @@ def test_the_information_at_the_end_of_the_last_step_is_exact(seed, monkeypatch)
 @pytest.mark.slow
 def test_some_fit_is_spared_its_last_call(monkeypatch):
     spared = [mc.regression.FedLogisticRegression().fit(federate(patients(seed))).n_iter_ for seed in range(6)]
-    monkeypatch.setattr(rounds, "SHORT_STEP", 0.0)
+    monkeypatch.setattr(newton, "SHORT_STEP", 0.0)
     stepwise = [mc.regression.FedLogisticRegression().fit(federate(patients(seed))).n_iter_ for seed in range(6)]
     assert sum(spared) < sum(stepwise)

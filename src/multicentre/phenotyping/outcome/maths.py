@@ -176,17 +176,6 @@ def ridge(n_coefficients: int, alpha: float) -> Floats:
     return np.concatenate([[0.0], np.full(n_coefficients - 1, alpha)])
 
 
-def objective(log_likelihood: float, coefficients: Floats, alpha: float) -> float:
-    """Return the log-likelihood minus half of alpha times the squared coefficients, without the intercept.
-
-    Examples
-    --------
-    >>> objective(-3.0, np.array([9.0, 2.0]), 1.0)
-    -5.0
-    """
-    return log_likelihood - 0.5 * float(ridge(len(coefficients), alpha) @ coefficients**2)
-
-
 def newton_step(gradient: Floats, information: Floats, coefficients: Floats, alpha: float) -> Floats:
     """Return the step of Newton and Raphson for the penalised log-likelihood, shape (p,), no component above 5.
 

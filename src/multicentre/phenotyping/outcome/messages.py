@@ -82,18 +82,6 @@ class Sums(Release):
 
 
 @dataclass(frozen=True)
-class Ascent(Message):
-    """State of the coordinator between Newton steps."""
-
-    coefficients: Floats = array("best coefficients so far", ("p",))
-    step: Floats = array("where the next ones lie from there", ("p",))
-    share: float = number("fraction of the Newton step")
-    objective: float = number("penalised log-likelihood of the best", finite=False)
-    information: Floats = array("information at the best", ("p", "p"))
-    n_patients: float = number("patients of the sums", unit="patients")
-
-
-@dataclass(frozen=True)
 class ScoreCounts(Release):
     """Held-out patients by score and outcome."""
 

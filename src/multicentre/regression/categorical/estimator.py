@@ -13,9 +13,9 @@ from multicentre.data.missing.values import GAP_STEPS
 from multicentre.data.rare_columns import RARE_STEPS
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
+from multicentre.likelihood.separation import covariance_of
 from multicentre.regression.categorical import messages, rounds
-from multicentre.regression.categorical.maths import link_of, score_statistic
-from multicentre.regression.categorical.model import CategoricalModel, to_units
+from multicentre.regression.categorical.model import CategoricalModel
 from multicentre.regression.categorical.results import CategoricalResults
 from multicentre.regression.categorical.rounds import Agreed, Fit
 from multicentre.regression.categorical.site import CategoricalSite
@@ -62,7 +62,7 @@ class CategoricalRegression(CategoricalResults):
         fit = rounds.fit_model(session, agreed, Plan(float(self.alpha), int(self.max_iter), tol, masked))
         self._set_fit(agreed, fit)
         self._set_tests(session, agreed, fit)
-        warn_of_rounds(agreed.names(), fit.diverging, fit.converged, self.max_iter)
+        warn_of_rounds(agreed.names, fit.diverging, fit.converged, self.max_iter)
 
     def _set_fit(self, agreed: Agreed, fit: Fit) -> None:
         gaps, k = self.missing_values_, len(agreed.classes) - 1
@@ -82,16 +82,14 @@ class CategoricalRegression(CategoricalResults):
             agreed.centre.centre,
             complete=complete,
         )
-        matrix = to_units(empty, agreed.spread)
-        self.model_ = with_parameters(empty, matrix @ fit.parameters)
+        self.model_ = with_parameters(empty, agreed.matrix @ fit.parameters)
         self.spread_, q = agreed.spread, len(fit.parameters)
-        covariance = np.full((q, q), np.nan)
-        if fit.converged and not self.alpha:
-            covariance = np.linalg.inv(fit.ascent.information)
-        self.covariance_ = matrix @ covariance @ matrix.T
+        self.covariance_ = np.full((q, q), np.nan)
+        if fit.settled and not self.alpha:
+            self.covariance_ = covariance_of(agreed.matrix, fit.information, fit.diverging)
         self.n_patients_ = round(agreed.totals.n_patients)
         self.class_counts_ = agreed.totals.counts
-        self.log_likelihood_ = float(fit.ascent.log_likelihood)
+        self.log_likelihood_ = float(fit.log_likelihood)
         self.null_log_likelihood_ = agreed.moments.null_log_likelihood
         self.aic_ = 2.0 * q - 2.0 * self.log_likelihood_
         self.bic_ = float(np.log(agreed.totals.n_patients)) * q - 2.0 * self.log_likelihood_
@@ -104,12 +102,11 @@ class CategoricalRegression(CategoricalResults):
             return
         values, block = self.model_.parameters[slopes], self.covariance_[np.ix_(slopes, slopes)]
         n_slopes = int(slopes.sum())
-        link = link_of(self._link) if self.kind == "ordinal" else None
         gain = 2.0 * (self.log_likelihood_ - self.null_log_likelihood_)
         self.tests_ = {
             "wald": chi_square_test(float(values @ np.linalg.solve(block, values)), n_slopes),
             "likelihood_ratio": chi_square_test(gain, n_slopes),
-            "score": chi_square_test(score_statistic(link, agreed.moments), n_slopes),
+            "score": chi_square_test(rounds.test_slopes(session, agreed), n_slopes),
         }
 
 

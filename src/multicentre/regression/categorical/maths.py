@@ -292,16 +292,62 @@ def start_ordinal(link: OrdinalLink, moments: ClassMoments, largest: float) -> F
     return np.concatenate([thresholds, np.clip(slopes, -largest, largest)])
 
 
-def score_statistic(link: OrdinalLink | None, moments: ClassMoments) -> float:
-    """Return the score statistic of all slopes; `link` is None for a multinomial model."""
+def null_parameters(link: OrdinalLink | None, moments: ClassMoments) -> Floats:
+    """Return the parameters of a model without covariates, shape (q,); `link` is None for a multinomial model."""
+    d = moments.sums.shape[1]
     if link is None:
-        solved = np.linalg.solve(moments.products, moments.sums.T)
-        terms = np.einsum("kd,dk->k", moments.sums, solved) / (moments.counts / moments.counts.sum())
-        return float(terms.sum())
-    scores = class_scores(link, moments.counts)[1]
-    gradient = scores @ moments.sums
-    weight = moments.counts @ scores**2 / moments.counts.sum()
-    return float(gradient @ np.linalg.solve(moments.products, gradient) / weight)
+        intercepts = np.log(moments.counts[1:] / moments.counts[0])
+        return np.column_stack([intercepts, np.zeros((len(intercepts), d))]).ravel()
+    return np.append(class_scores(link, moments.counts)[0], np.zeros(d))
+
+
+def null_information(link: OrdinalLink | None, moments: ClassMoments) -> Floats:
+    """Return the expected information in a model without covariates, shape (q, q).
+
+    Examples
+    --------
+    >>> moments = ClassMoments(np.array([2.0, 2.0]), np.array([[4.0]]), np.array([[-1.0], [1.0]]))
+    >>> null_information(None, moments).tolist() == null_information("logit", moments).tolist()
+    True
+    """
+    n, d = float(moments.counts.sum()), moments.sums.shape[1]
+    if link is None:
+        shares = moments.counts[1:] / n
+        block = np.zeros((d + 1, d + 1))
+        block[0, 0], block[1:, 1:] = n, moments.products
+        return np.asarray(np.kron(np.diag(shares) - np.outer(shares, shares), block), dtype=np.float64)
+    thresholds, scores = class_scores(link, moments.counts)
+    k = len(thresholds)
+    information = np.zeros((k + d, k + d))
+    density = distribution(link, thresholds)[1]
+    by_threshold = (np.eye(k + 1, k) - np.eye(k + 1, k, -1)) * density
+    information[:k, :k] = n**2 * by_threshold.T @ (by_threshold / moments.counts[:, None])
+    information[k:, k:] = float(moments.counts @ scores**2) / n * moments.products
+    return information
+
+
+def null_gradient(link: OrdinalLink | None, moments: ClassMoments) -> Floats:
+    """Return the first derivatives by the slopes in a model without covariates."""
+    if link is None:
+        return np.asarray(moments.sums[1:].ravel(), dtype=np.float64)
+    return np.asarray(class_scores(link, moments.counts)[1] @ moments.sums, dtype=np.float64)
+
+
+def score_statistic(gradient: Floats, information: Floats) -> float:
+    """Return the score statistic of all slopes, from derivatives in a model without covariates."""
+    return float(gradient @ np.linalg.solve(information, gradient))
+
+
+def to_units(centre: Floats, spread: Floats, n_intercepts: int, *, is_ordinal: bool) -> Floats:
+    """Return the matrix from parameters of standardised covariates to parameters per unit, shape (q, q)."""
+    d, k = len(spread), n_intercepts
+    if not is_ordinal:
+        block = np.diag(np.concatenate([[1.0], 1.0 / spread]))
+        block[0, 1:] = -centre / spread
+        return np.asarray(np.kron(np.eye(k), block), dtype=np.float64)
+    matrix = np.diag(np.concatenate([np.ones(k), 1.0 / spread]))
+    matrix[:k, k:] = np.broadcast_to(centre / spread, (k, d))
+    return matrix
 
 
 def are_ordered(thresholds: Floats) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Message, array, number, text
+from multicentre.core.messages import Message, array, flag, number, text
 from multicentre.core.steps import Release
-from multicentre.regression.messages import PATIENTS, PRODUCTS, TOTAL
+from multicentre.regression.messages import PATIENTS, PRODUCTS, TENTATIVE, TOTAL, WITHDRAWN
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,6 +54,7 @@ class At(Centre):
 
     spread: Floats = array("standard deviation of every covariate", ("d",))
     parameters: Floats = array("intercepts or thresholds, and slopes per standard deviation", ("q",))
+    tentative: bool = flag(TENTATIVE, default=False)
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Sums(Release):
     log_likelihood: float = number("log-likelihood", bound=PRODUCTS)
     gradient: Floats = array("first derivatives", ("q",), bound=PRODUCTS)
     information: Floats = array("second derivatives with the sign reversed", ("q", "q"), bound=PRODUCTS)
+    n_withdrawn: float = number(WITHDRAWN, unit="sites", bound=PATIENTS, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -72,18 +74,3 @@ class UnequalSlopes(Release):
 
     gradient: Floats = array("first derivatives", ("u",), bound=PRODUCTS)
     information: Floats = array("expected information", ("u", "u"), bound=PRODUCTS)
-
-
-@dataclass(frozen=True)
-class Ascent(Message):
-    """State of the coordinator between rounds."""
-
-    parameters: Floats = array("best parameters so far", ("q",))
-    step: Floats = array("step from the best parameters", ("q",))
-    share: float = number("fraction of the step that is taken")
-    objective: float = number("penalised log-likelihood at the best parameters", finite=False)
-    n_patients: float = number("patients behind the sums", unit="patients")
-    log_likelihood: float = number("log-likelihood at the best parameters")
-    information: Floats = array("information at the best parameters", ("q", "q"))
-    steps: Floats = array("steps of earlier rounds", ("m", "q"))
-    changes: Floats = array("changes of the information along these steps", ("m", "q", "q"))

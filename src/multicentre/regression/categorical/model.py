@@ -92,15 +92,3 @@ class CategoricalModel(Message):
         if self.kind == "multinomial":
             return multinomial_probabilities(self.intercepts + predictors)
         return ordinal_probabilities(link_of(self.link), self.intercepts, predictors[:, 0])
-
-
-def to_units(model: CategoricalModel, spread: Floats) -> Floats:
-    """Return the matrix from parameters of standardised covariates to parameters per unit, shape (q, q)."""
-    d, k = len(spread), len(model.intercepts)
-    if model.kind == "multinomial":
-        block = np.diag(np.concatenate([[1.0], 1.0 / spread]))
-        block[0, 1:] = -model.centre / spread
-        return np.asarray(np.kron(np.eye(k), block), dtype=np.float64)
-    matrix = np.diag(np.concatenate([np.ones(k), 1.0 / spread]))
-    matrix[:k, k:] = np.broadcast_to(model.centre / spread, (k, d))
-    return matrix

@@ -8,22 +8,15 @@ Before the first round:
 4. Each site returns sums of products of covariates about the means, and sums of covariates by class. They give standard
    deviations, and parameters from which the rounds start.
 
-One round consists of:
-
-1. The coordinator sends the parameters to every site.
-2. Each site returns its log-likelihood and the first and second derivatives.
-3. The coordinator adds up the sites' values. If the penalised log-likelihood fell, the step is halved. Otherwise, and
-   after the loss of a site, the parameters are accepted and the next step is computed. A step after which thresholds
-   would not increase is halved without a call.
-
-The rounds stop when all entries of a new step are below ``tol``, or when the information at the end of the step follows
-from earlier rounds with such an error; this last step is taken. After an ordinal fit, each site returns once the
-derivatives of the model with slopes for each threshold, for the test of proportional odds.
+The rounds are those of :mod:`multicentre.likelihood.newton`. A step after which thresholds would not increase is halved
+without a call. After an ordinal fit, each site returns once the derivatives of the model with slopes for each
+threshold, for the test of proportional odds. Where the rounding of masked sums would change the score test, each site
+returns its derivatives in the model without covariates.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,31 +30,28 @@ from multicentre.data.rare_columns import leave_out_rare
 from multicentre.data.schema import agree_tables
 from multicentre.data.tabular import indicators_of
 from multicentre.errors import DataError
+from multicentre.likelihood.newton import Derivatives, Problem, maximise
+from multicentre.likelihood.separation import Reported
 from multicentre.regression.categorical import messages
 from multicentre.regression.categorical.maths import (
     ClassMoments,
+    OrdinalLink,
     are_ordered,
     link_of,
+    null_gradient,
+    null_information,
+    null_parameters,
+    score_statistic,
     start_multinomial,
     start_ordinal,
+    to_units,
 )
 from multicentre.regression.categorical.site import CategoricalSite
-from multicentre.regression.curvature import extrapolate_information
 from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, dependent_columns
 from multicentre.regression.messages import Described
 from multicentre.regression.patients import STEEPEST
-from multicentre.regression.rounding import COARSE, check_varying, rounding_of
-from multicentre.regression.rounds import (
-    LARGEST_START,
-    MASKED_ERROR,
-    MOST_STORED,
-    NO_GAIN,
-    NOISE,
-    SAFE_SHARE,
-    SHORT_STEP,
-    STILL_MOVING,
-    Plan,
-)
+from multicentre.regression.rounding import COARSE, EXACT_TESTS, check_varying, rounding_of
+from multicentre.regression.rounds import LARGEST_START, Plan
 
 Floats = NDArray[np.float64]
 # Halvings of a step that bring thresholds into order: after 60, the step is below the resolution of doubles.
@@ -91,10 +81,21 @@ class Agreed:
     spread: Floats
     moments: ClassMoments
 
-    def at(self, parameters: Floats) -> messages.At:
+    def at(self, parameters: Floats, *, tentative: bool = False) -> messages.At:
         """Return the request for sums at some parameters."""
-        centre = self.centre
-        return messages.At(centre.kind, centre.link, centre.centre, self.spread, parameters)
+        centre, steep = self.centre, np.clip(parameters, -STEEPEST, STEEPEST)
+        return messages.At(centre.kind, centre.link, centre.centre, self.spread, steep, tentative=tentative)
+
+    @property
+    def link(self) -> OrdinalLink | None:
+        """Link of an ordinal model."""
+        return link_of(self.centre.link) if self.centre.kind == "ordinal" else None
+
+    @property
+    def matrix(self) -> Floats:
+        """Matrix from parameters of standardised covariates to parameters per unit, shape (q, q)."""
+        k = len(self.classes) - 1
+        return to_units(self.centre.centre, self.spread, k, is_ordinal=self.link is not None)
 
     @property
     def free_of_penalty(self) -> NDArray[np.bool_]:
@@ -104,8 +105,9 @@ class Agreed:
             return np.tile(np.arange(d + 1) == 0, k)
         return np.arange(k + d) < k
 
+    @property
     def names(self) -> list[str]:
-        """Return a name for each parameter."""
+        """Name of each parameter."""
         if self.centre.kind == "multinomial":
             return [f"{column} ({name})" for name in self.classes[1:] for column in ("intercept", *self.covariates)]
         return [f"threshold {name}" for name in self.classes[:-1]] + list(self.covariates)
@@ -119,16 +121,22 @@ class Fit:
     ----------
     parameters : array of shape (q,)
         Of standardised covariates.
-    ascent : messages.Ascent
+    log_likelihood : float
+        Without the penalty.
+    information : array of shape (q, q)
     converged : bool
+    settled : bool
+        True if all parameters that do not diverge have converged.
     diverging : array of bool, shape (q,)
-        Parameters that still move although the likelihood no longer rises.
+        Parameters along which the likelihood may rise without bound.
     history : list of dict
     """
 
     parameters: Floats
-    ascent: messages.Ascent
+    log_likelihood: float
+    information: Floats
     converged: bool
+    settled: bool
     diverging: NDArray[np.bool_]
     history: History
 
@@ -155,8 +163,7 @@ def agree(
     sums = session.once("moments", messages.Moments, lambda: session.sum(CategoricalSite.sum_products, centre))
     spread = np.sqrt(np.maximum(np.diagonal(sums.products), 0.0) / totals.n_patients)
     squares = np.diagonal(sums.products)
-    least = COARSE * rounding_of(session) * totals.n_patients  # the score test follows from these sums
-    check_varying(covariates, squares, totals.n_patients, centre.centre, least)
+    check_varying(covariates, squares, totals.n_patients, centre.centre, COARSE * rounding_of(session))
     moments = ClassMoments(
         totals.counts.astype(np.float64), sums.products / np.outer(spread, spread), sums.by_class / spread
     )
@@ -166,99 +173,67 @@ def agree(
     return Agreed(columns, covariates, described.classes, described.levels, totals, centre, spread, moments), gaps
 
 
+class CategoricalProblem(Problem):
+    """Likelihood of a multinomial or ordinal model."""
+
+    def __init__(self, session: Session, agreed: Agreed, plan: Plan) -> None:
+        self.session, self.agreed, self.names = session, agreed, agreed.names
+        self.ridge = np.where(agreed.free_of_penalty, 0.0, plan.alpha)
+        self.is_penalised, self.looks_ahead = plan.is_penalised, not plan.alpha
+        self.rounding = session.rounding(CategoricalSite.sum_derivatives, "log_likelihood")
+        information = null_information(agreed.link, agreed.moments)
+        self.reported = Reported(agreed.matrix, information, agreed.totals.n_patients)
+
+    def begin(self) -> tuple[Floats, Floats, float]:
+        """Return the parameters without covariates, and the first step."""
+        link, moments = self.agreed.link, self.agreed.moments
+        null = null_parameters(link, moments)
+        if link is None:
+            return null, start_multinomial(moments, LARGEST_START) - null, -np.inf
+        return null, start_ordinal(link, moments, LARGEST_START) - null, -np.inf
+
+    def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
+        """Return the sums of all sites."""
+        sums = self.session.sum(CategoricalSite.sum_derivatives, self.agreed.at(point, tentative=tentative))
+        figures = np.array([sums.log_likelihood])
+        return Derivatives(
+            sums.log_likelihood, sums.gradient, sums.information, sums.n_patients, figures, sums.n_withdrawn
+        )
+
+    def feasible_share(self, point: Floats, step: Floats) -> float:
+        """Return the share of a step, 1 or a power of a half, after which thresholds still increase."""
+        k, share = len(self.agreed.classes) - 1, 1.0
+        if self.agreed.link is not None:
+            for _ in range(MOST_HALVINGS):
+                if are_ordered((point + share * step)[:k]):
+                    break
+                share /= 2.0
+        return share
+
+
 def fit_model(session: Session, agreed: Agreed, plan: Plan) -> Fit:
     """Maximise the penalised likelihood."""
-    penalty = np.where(agreed.free_of_penalty, 0.0, plan.alpha)
-    rounds = session.rounds(plan.max_iter, messages.Ascent, lambda: _start(agreed), name="rounds")
-    diverging = np.zeros(len(penalty), dtype=np.bool_)
-    rounding = session.rounding(CategoricalSite.sum_derivatives, "log_likelihood")
-    for _ in rounds:
-        before = rounds.state
-        tried = before.parameters + before.share * before.step
-        sums = session.sum(CategoricalSite.sum_derivatives, agreed.at(np.clip(tried, -STEEPEST, STEEPEST)))
-        rounds.state = reached = _climb(before, tried, sums, penalty, agreed, rounding)
-        change = float(np.abs(reached.step).max())
-        rounds.record(log_likelihood=sums.log_likelihood, change=change, share=before.share)
-        if reached.step is before.step:
-            continue  # the step was halved
-        gain = (reached.objective - before.objective) / max(sums.n_patients, 1.0)
-        if change < plan.tol:
-            rounds.stop()
-        elif ahead := _look_ahead(reached, plan):
-            rounds.state = ahead
-            rounds.stop()
-        elif gain < NO_GAIN and change > STILL_MOVING:
-            diverging = np.abs(reached.step) > STILL_MOVING
-            break
-    last = rounds.state
-    parameters = last.parameters + (last.step if rounds.stopped else 0.0)
-    return Fit(parameters, last, rounds.stopped, diverging, rounds.history)
+    problem = CategoricalProblem(session, agreed, plan)
+    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, masked=plan.masked)
+    last = reached.last
+    value = float(last.figures[0]) if last.has_begun else np.nan
+    return Fit(
+        reached.point, value, last.information, reached.converged, reached.settled, reached.diverging, reached.history
+    )
+
+
+def test_slopes(session: Session, agreed: Agreed) -> float:
+    """Return the score statistic of all slopes; where rounding would change it, from a further call."""
+    link, moments, slopes = agreed.link, agreed.moments, ~agreed.free_of_penalty
+    gradient = null_gradient(link, moments)
+    if rounding_of(session) > EXACT_TESTS * float(np.square(agreed.spread).min()):
+        at = agreed.at(null_parameters(link, moments))
+        sums = session.once("null", messages.Sums, lambda: session.sum(CategoricalSite.sum_derivatives, at))
+        gradient = sums.gradient[slopes]
+    return score_statistic(gradient, null_information(link, moments)[np.ix_(slopes, slopes)])
 
 
 def test_equal_slopes(session: Session, agreed: Agreed, parameters: Floats) -> float:
     """Return the score statistic against slopes for each threshold."""
     sums = session.sum(CategoricalSite.sum_unequal_slopes, agreed.at(parameters))
     return float(sums.gradient @ np.linalg.lstsq(sums.information, sums.gradient, rcond=None)[0])
-
-
-def _start(agreed: Agreed) -> messages.Ascent:
-    model, moments = agreed.centre, agreed.moments
-    if model.kind == "multinomial":
-        parameters = start_multinomial(moments, LARGEST_START)
-    else:
-        parameters = start_ordinal(link_of(model.link), moments, LARGEST_START)
-    q = len(parameters)
-    nothing, earlier = np.zeros((q, q)), (np.zeros((0, q)), np.zeros((0, q, q)))
-    return messages.Ascent(parameters, np.zeros(q), 1.0, -np.inf, 0.0, 0.0, nothing, *earlier)
-
-
-def _climb(
-    before: messages.Ascent, tried: Floats, sums: messages.Sums, penalty: Floats, agreed: Agreed, rounding: float
-) -> messages.Ascent:
-    """Accept the step if the objective rose, and halve it otherwise; after the loss of a site, accept it.
-
-    A fall that `rounding`, the largest error of a log-likelihood, can explain is none.
-    """
-    objective = sums.log_likelihood - 0.5 * float(penalty @ np.square(tried))
-    slack = NOISE * (1.0 + abs(objective)) + 2.0 * rounding  # of the two that are compared
-    if sums.n_patients == before.n_patients and objective < before.objective - slack:
-        return replace(before, share=before.share / 2.0)
-    gradient = sums.gradient - penalty * tried
-    step: Floats = np.linalg.lstsq(sums.information + np.diag(penalty), gradient, rcond=None)[0].astype(np.float64)
-    steps, changes = before.steps, before.changes
-    if sums.n_patients == before.n_patients:
-        steps = np.concatenate([steps, (tried - before.parameters)[None]])[-MOST_STORED:]
-        changes = np.concatenate([changes, (sums.information - before.information)[None]])[-MOST_STORED:]
-    else:  # the first round, or the sums of fewer sites
-        steps, changes = steps[:0], changes[:0]
-    return messages.Ascent(
-        tried,
-        step,
-        _ordered_share(agreed, tried, step),
-        objective,
-        sums.n_patients,
-        sums.log_likelihood,
-        sums.information,
-        steps,
-        changes,
-    )
-
-
-def _ordered_share(agreed: Agreed, parameters: Floats, step: Floats) -> float:
-    """Return the share of a step, 1 or a power of a half, after which thresholds still increase."""
-    k, share = len(agreed.classes) - 1, 1.0
-    if agreed.centre.kind == "ordinal":
-        for _ in range(MOST_HALVINGS):
-            if are_ordered((parameters + share * step)[:k]):
-                break
-            share /= 2.0
-    return share
-
-
-def _look_ahead(reached: messages.Ascent, plan: Plan) -> messages.Ascent | None:
-    """Return the state with the information at the end of the next step, or None where it does not follow."""
-    if plan.alpha or reached.share < 1.0 or float(np.abs(reached.step).max()) > SHORT_STEP:
-        return None
-    ahead = extrapolate_information(reached.information, reached.step, reached.steps, reached.changes)
-    allowed = SAFE_SHARE * (MASKED_ERROR if plan.masked else plan.tol)
-    return replace(reached, information=ahead.information) if ahead.error < allowed else None

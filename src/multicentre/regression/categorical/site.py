@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Length, Lengths, Message, Nothing
 from multicentre.core.steps import step
+from multicentre.core.withdrawal import unless_few
 from multicentre.data.missing.values import Missing
 from multicentre.data.rare_columns import RareColumnsPart
 from multicentre.data.records import check_squares, effective_number, fewest_different
@@ -97,9 +98,9 @@ class CategoricalSite(RareColumnsPart):
             sums = derive_multinomial(columns, self._classes, request.parameters)
         else:
             sums = derive_ordinal(link_of(request.link), rows, self._classes, request.parameters)
-        return messages.Sums(
-            float(len(rows)), sums.log_likelihood, sums.gradient, sums.information, patients=self._behind_sums(sums)
-        )
+        behind = self._behind_sums(sums)
+        release = messages.Sums(float(len(rows)), sums.log_likelihood, sums.gradient, sums.information, patients=behind)
+        return unless_few(self, request, release, self._most)
 
     @step(releases=messages.UnequalSlopes, when="at the end", summed=True)
     def sum_unequal_slopes(self, request: messages.At) -> messages.UnequalSlopes:
@@ -181,6 +182,11 @@ class CategoricalSite(RareColumnsPart):
         numbers = [min(effective_number(column), len(self.data)) for column in weights.T]
         effective = int(min(numbers) + ROUNDING)
         return effective if self.masked else min(effective, self._fewest)
+
+    @property
+    def _most(self) -> int:
+        """Largest effective number of patients behind derivatives, at any parameters."""
+        return len(self.data) if self.masked else self._fewest
 
     @cached_property
     def _fewest(self) -> int:

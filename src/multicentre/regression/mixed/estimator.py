@@ -14,6 +14,7 @@ from multicentre.data.missing.values import GAP_STEPS
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
+from multicentre.regression.coefficients import is_perfect, warn_of_rounds
 from multicentre.regression.maths import LINKS, Family
 from multicentre.regression.messages import Model
 from multicentre.regression.mixed import messages
@@ -160,7 +161,11 @@ class FedLinearMixedModel(MixedResults):
         # On the scale of the rounds the outcomes are about their mean.
         coefficients = solution.coefficients + np.append(agreed.centre.mean / scale, np.zeros(len(agreed.covariates)))
         self._set_model(agreed, coefficients, ("gaussian", "identity"), "")
-        self._infer(solution.variance * solution.inverse, fit.minimum)
+        matrix = self._to_units()
+        rounding = session.rounding(LinearMixedSite.sum_curvature, "products")
+        exact = is_perfect(solution.variance * fit.n_patients, fit.n_patients, rounding)
+        variance = np.nan if exact else solution.variance
+        self._infer(variance * matrix @ solution.inverse @ matrix.T, fit.maximum)
         covariance = solution.variance * fit.covariance
         self._set_variances(covariance, solution.variance * self.n_sites_ / self.n_patients_)
         self.residual_variance_ = float(solution.variance * scale**2)
@@ -177,7 +182,7 @@ class FedLinearMixedModel(MixedResults):
             coefficients=solution.coefficients,
             variance=solution.variance,
         )
-        self._warn(self.max_iter)
+        warn_of_rounds(agreed.names, fit.maximum.diverging[:0], self.converged_, self.max_iter)
 
     @property
     def _kind(self) -> str:
@@ -301,8 +306,7 @@ class FedGLMM(MixedResults):
         sums, p, size = fit.sums, len(fit.coefficients), 1 + len(slopes)
         self.n_patients_, self.n_sites_ = round(sums.n_patients), round(sums.n_sites)
         self._set_model(agreed, fit.coefficients, (family, link), self.offset or "")
-        inverse = np.asarray(np.linalg.pinv(sums.information, hermitian=True), dtype=np.float64)
-        self._infer(inverse[:p, :p], fit.minimum)
+        self._infer(fit.covariance, fit.maximum)
         covariance = fit.factor @ fit.factor.T
         # The inverse of the mean information on the intercept at a site.
         self._set_variances(covariance, self.n_sites_ / max(float(sums.information[0, 0]), 1.0))
@@ -313,7 +317,7 @@ class FedGLMM(MixedResults):
         self._request = messages.AtFactor(
             **effects_of(agreed, slopes), coefficients=fit.coefficients, factor=fit.factor[triangle(size)]
         )
-        self._warn(self.max_iter)
+        warn_of_rounds(agreed.names, fit.maximum.diverging[:p], self.converged_, self.max_iter, hint="")
 
     @property
     def _kind(self) -> str:

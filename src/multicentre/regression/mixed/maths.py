@@ -20,6 +20,8 @@ from scipy.stats import chi2
 from multicentre.statistics.chi_square import TestResult
 
 Floats = NDArray[np.float64]
+# Smallest sum of squared residuals of outcomes with a variance of about 1; its square is no underflow.
+SMALLEST = 1e-100
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def solve(weighted: Weighted, n_patients: float, *, restricted: bool) -> Solutio
     squares = float(products[-1, -1] - cross @ coefficients)
     freedom = n_patients - (len(design) if restricted else 0)
     # Masked sums of a perfect fit may leave a sum of squares below 0 by rounding.
-    variance = max(squares, np.finfo(np.float64).tiny) / freedom
+    variance = max(squares, SMALLEST) / freedom
     criterion = weighted.log_determinant + freedom * (1.0 + np.log(2.0 * np.pi * variance))
     if restricted:
         criterion += float(np.linalg.slogdet(design)[1])

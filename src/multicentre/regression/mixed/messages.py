@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Message, array, number, texts
+from multicentre.core.messages import array, flag, number, texts
 from multicentre.core.steps import Release
-from multicentre.regression.messages import PATIENTS, PRODUCTS, Centre
+from multicentre.regression.messages import PATIENTS, PRODUCTS, TENTATIVE, WITHDRAWN, Centre
 
 Floats = NDArray[np.float64]
 
@@ -52,6 +52,7 @@ class AtFactor(Effects):
 
     coefficients: Floats = array("intercept, then one coefficient per standard deviation", ("p",))
     factor: Floats = array("entries of the Cholesky factor, row by row", ("r",))
+    tentative: bool = flag(TENTATIVE, default=False)
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Laplace(Release):
     value: float = number("log-likelihood without the part that is the same under any model", bound=PRODUCTS)
     gradient: Floats = array("first derivatives by coefficients and Cholesky factor", ("w",), bound=PRODUCTS)
     information: Floats = array("minus the second derivatives", ("w", "w"), bound=PRODUCTS)
+    n_withdrawn: float = number(WITHDRAWN, unit="sites", bound=PATIENTS, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -95,15 +97,3 @@ class OwnEffects(Release):
 
     effects: Floats = array("intercept, then the slopes", ("q",))
     covariance: Floats = array("covariance of the prediction errors", ("q", "q"))
-
-
-@dataclass(frozen=True)
-class Descent(Message):
-    """State of the coordinator between rounds."""
-
-    point: Floats = array("best parameters so far", ("w",))
-    step: Floats = array("step from the best parameters", ("w",))
-    change: float = number("largest entry of the step, in units of order 1")
-    share: float = number("fraction of the step that is taken")
-    objective: float = number("minus the log-likelihood at the best parameters", finite=False)
-    n_patients: float = number("patients behind the sums", unit="patients")

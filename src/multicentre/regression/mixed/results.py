@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.session import Answers
@@ -20,19 +18,18 @@ from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.presentation import frame_of_tests, number_or_none
 from multicentre.estimator.results import with_note
 from multicentre.estimator.saved import PLAIN, SAVED_TESTS, Arrays, SavedAttributes
+from multicentre.likelihood.newton import Maximum
 from multicentre.regression.coefficients import (
     INTERCEPT,
     MOST_ROWS,
     SAVED_NUMBER,
     HasCoefficients,
     Scales,
-    to_units,
 )
 from multicentre.regression.linear_model import LinearModel
-from multicentre.regression.maths import Family, p_values, quantile, unit_deviances
+from multicentre.regression.maths import Family, p_values, quantile, to_units, unit_deviances
 from multicentre.regression.mixed.maths import variance_test
 from multicentre.regression.mixed.messages import OwnEffects
-from multicentre.regression.mixed.rounds import Minimum
 from multicentre.regression.rounds import Agreed
 from multicentre.statistics.chi_square import chi_square_test
 
@@ -292,18 +289,17 @@ class MixedResults(HasCoefficients, FederatedEstimator):
             complete=agreed.columns if gaps.missing == "complete" else (),
         )
 
-    def _infer(self, scaled: Floats, minimum: Minimum) -> None:
-        """Set covariance, intervals and tests for the covariance of the coefficients on the scale of the rounds."""
-        self.converged_, self.history_ = minimum.converged, minimum.history
-        matrix = self._to_units()
-        self.covariance_ = matrix @ scaled @ matrix.T if self.converged_ else np.full_like(scaled, np.nan)
+    def _infer(self, covariance: Floats, maximum: Maximum) -> None:
+        """Set covariance, intervals and tests for the covariance of the coefficients."""
+        self.converged_, self.history_ = maximum.converged, maximum.history
+        self.covariance_ = covariance if maximum.settled else np.full_like(covariance, np.nan)
         self.standard_errors_ = np.sqrt(np.diagonal(self.covariance_))
         values = self.model_.values
         self.p_values_ = p_values(values / self.standard_errors_, None)
         half = quantile(self.confidence_level, None) * self.standard_errors_
         self.intervals_ = np.column_stack([values - half, values + half])
         self.tests_ = {}
-        if self.converged_ and len(self.coef_):
+        if np.isfinite(self.covariance_).all() and len(self.coef_):
             statistic = float(self.coef_ @ np.linalg.solve(self.covariance_[1:, 1:], self.coef_))
             self.tests_["wald"] = chi_square_test(statistic, len(self.coef_))
 
@@ -325,15 +321,6 @@ class MixedResults(HasCoefficients, FederatedEstimator):
 
     def _test_variances(self, statistic: float) -> None:
         self.tests_["random_effects"] = variance_test(statistic, len(self.effect_names_))
-
-    def _warn(self, max_iter: int) -> None:
-        if not self.converged_:
-            warnings.warn(
-                f"the rounds ended at max_iter={max_iter} before the parameters converged. The fit has no standard "
-                "errors.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)

@@ -18,25 +18,24 @@ Generalised linear mixed model. One round consists of:
 2. Each site finds the mode of its effects, and returns the likelihood by Laplace's approximation with its derivatives.
 3. The sums over sites give a Newton step for coefficients and factor.
 
-While the likelihood falls, a step is halved. The rounds stop when all entries of a step are below ``tol``; this last
-step is taken. With the factor as parameter, a variance of 0 is reached without a constraint.
+The rounds are those of :mod:`multicentre.likelihood.newton`; they stop when all entries of a step are below ``tol``, in
+units of order 1. With the factor as parameter, a variance of 0 is reached without a constraint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.data.categories import dependent_error
 from multicentre.errors import DataError
-from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, Family, dependent_columns, predictor_of
-from multicentre.regression.maths import start_coefficients as first_coefficients
+from multicentre.likelihood.newton import Derivatives, Maximum, Problem, maximise
+from multicentre.likelihood.separation import Reported, covariance_of
+from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, dependent_columns
 from multicentre.regression.mixed import messages
 from multicentre.regression.mixed.maths import (
     Curved,
@@ -53,7 +52,7 @@ from multicentre.regression.mixed.maths import (
     triangle,
 )
 from multicentre.regression.mixed.site import GeneralizedMixedSite, LinearMixedSite
-from multicentre.regression.rounds import LARGEST_START, NOISE, Agreed, Plan
+from multicentre.regression.rounds import Agreed, Plan
 
 Floats = NDArray[np.float64]
 # Variances of an effect, relative to the variance of its estimate at a site of mean size, among which a fit starts.
@@ -62,39 +61,6 @@ STARTS = (0.1, 1.0, 10.0, 100.0)
 LONGEST = 1.0
 # Standard deviation of the effects where the rounds of a generalised model start, on the scale of the predictor.
 FIRST_DEVIATION = 0.5
-
-
-@dataclass(frozen=True)
-class Point:
-    """Objective at some parameters, with its derivatives.
-
-    Parameters
-    ----------
-    objective : float
-    gradient : array of shape (w,)
-    hessian : array of shape (w, w)
-    basis : array of shape (w, w)
-        Matrix from the coordinates of the derivatives, in units of order 1, to the parameters.
-    n_patients : float
-    rounding : float
-        Largest error of the objective through the rounding of masked sums.
-    """
-
-    objective: float
-    gradient: Floats
-    hessian: Floats
-    basis: Floats
-    n_patients: float
-    rounding: float
-
-
-@dataclass(frozen=True)
-class Minimum:
-    """Parameters at the end of the rounds."""
-
-    point: Floats
-    converged: bool
-    history: History
 
 
 @dataclass(frozen=True)
@@ -109,7 +75,7 @@ class LinearFit:
     n_patients, n_sites : float
     null_criterion : float
         Criterion without effects of sites.
-    minimum : Minimum
+    maximum : Maximum
     """
 
     solution: Solution
@@ -117,7 +83,7 @@ class LinearFit:
     n_patients: float
     n_sites: float
     null_criterion: float
-    minimum: Minimum
+    maximum: Maximum
 
 
 @dataclass(frozen=True)
@@ -129,15 +95,18 @@ class GeneralizedFit:
     coefficients : array of shape (p,)
     factor : array of shape (q, q)
         Cholesky factor of the covariance of the effects.
+    covariance : array of shape (p, p)
+        Of the reported coefficients; NaN for those that diverge.
     sums : Laplace
         Sums at these parameters.
-    minimum : Minimum
+    maximum : Maximum
     """
 
     coefficients: Floats
     factor: Floats
+    covariance: Floats
     sums: messages.Laplace
-    minimum: Minimum
+    maximum: Maximum
 
 
 def check_several(session: Session) -> None:
@@ -156,6 +125,70 @@ def effects_of(agreed: Agreed, slopes: tuple[str, ...]) -> dict[str, Any]:
     return {**fields, "spread": agreed.spread, "scale": agreed.scale, "slopes": slopes}
 
 
+class LinearProblem(Problem):
+    """Likelihood of a linear mixed model by the Cholesky factor of the effects' covariance, in units of order 1.
+
+    The derivatives are by coordinates in which the criterion is well scaled; `basis` leads from these to the factor.
+    """
+
+    best_value: ClassVar[str] = "objective"
+
+    def __init__(
+        self, session: Session, agreed: Agreed, slopes: tuple[str, ...], start: Floats, *, restricted: bool
+    ) -> None:
+        self.session, self.restricted, self.start = session, restricted, start
+        self.fields, self.divisor = effects_of(agreed, slopes), agreed.totals.n_patients / len(session.sites)
+        self.reported = Reported(np.eye(len(start)), None, agreed.totals.n_patients)
+        step = LinearMixedSite.sum_curvature
+        self.of_products, self.of_determinant = (session.rounding(step, one) for one in ("products", "log_determinant"))
+        self.size_of_step, self.basis = 0.0, np.eye(len(start))
+
+    def begin(self) -> tuple[Floats, Floats, float]:
+        """Return the best of a few variances; no step is taken from there."""
+        return self.start, np.zeros_like(self.start), -np.inf
+
+    def request(self, factor: Floats) -> messages.AtCovariance:
+        """Return the request for sums at a Cholesky factor."""
+        covariance = factor @ factor.T / self.divisor
+        directions = directions_of(factor) / np.sqrt(self.divisor)
+        return messages.AtCovariance(**self.fields, covariance=0.5 * (covariance + covariance.T), directions=directions)
+
+    def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
+        """Return the criterion of all sites with its derivatives, with their signs reversed."""
+        factor = lower(point)
+        sums = self.session.sum(LinearMixedSite.sum_curvature, self.request(factor))
+        curved = Curved(
+            sums.products,
+            sums.log_determinant,
+            sums.slopes,
+            sums.curvatures,
+            sums.determinant_slopes,
+            sums.determinant_curvatures,
+        )
+        solution = solve(curved, sums.n_patients, restricted=self.restricted)
+        derivatives = derive_criterion(curved, solution, sums.n_patients, restricted=self.restricted)
+        directions = directions_of(factor)
+        inner = np.asarray(np.linalg.solve(directions, factor), dtype=np.float64)
+        gradient, hessian = by_factor(inner, *derivatives)
+        self.rounding = self.of_determinant + self.of_products * sensitivity(solution, restricted=self.restricted)
+        self.basis = basis_of(directions)
+        return Derivatives(-solution.criterion, -gradient, hessian, sums.n_patients)
+
+    def next_step(self, point: Floats, at: Derivatives) -> Floats:
+        """Return the step of the factor."""
+        step = descent_step(-at.gradient, at.information, LONGEST)
+        self.size_of_step = float(np.abs(step).max())
+        return np.asarray(self.basis @ step, dtype=np.float64)
+
+    def change(self, point: Floats, step: Floats) -> float:
+        """Return the largest entry of the step, in units of order 1."""
+        return self.size_of_step
+
+    def metrics(self, at: Derivatives) -> dict[str, float]:
+        """Return the criterion, which is minimised."""
+        return {self.best_value: -at.value}
+
+
 def fit_linear(session: Session, agreed: Agreed, slopes: tuple[str, ...], plan: Plan, *, restricted: bool) -> LinearFit:
     """Maximise the (restricted) likelihood of a linear mixed model."""
     fields, size = effects_of(agreed, slopes), 1 + len(slopes)
@@ -169,100 +202,74 @@ def fit_linear(session: Session, agreed: Agreed, slopes: tuple[str, ...], plan: 
     sums = [Weighted(*each) for each in zip(candidates.products, candidates.log_determinants, strict=True)]
     criteria = [solve(each, candidates.n_patients, restricted=restricted).criterion for each in sums]
     start = np.sqrt(STARTS[int(np.argmin(criteria[1:]))]) * np.eye(size)
-
-    def request_at(factor: Floats) -> messages.AtCovariance:
-        covariance, directions = factor @ factor.T / divisor, directions_of(factor) / np.sqrt(divisor)
-        return messages.AtCovariance(**fields, covariance=0.5 * (covariance + covariance.T), directions=directions)
-
-    def evaluate(entries: Floats) -> Point:
-        factor = lower(entries)
-        sums = session.sum(LinearMixedSite.sum_curvature, request_at(factor))
-        curved = Curved(
-            sums.products,
-            sums.log_determinant,
-            sums.slopes,
-            sums.curvatures,
-            sums.determinant_slopes,
-            sums.determinant_curvatures,
-        )
-        solution = solve(curved, sums.n_patients, restricted=restricted)
-        derivatives = derive_criterion(curved, solution, sums.n_patients, restricted=restricted)
-        directions = directions_of(factor)
-        inner = np.asarray(np.linalg.solve(directions, factor), dtype=np.float64)
-        rounding = of_determinant + of_products * sensitivity(solution, restricted=restricted)
-        basis = basis_of(directions)
-        return Point(solution.criterion, *by_factor(inner, *derivatives), basis, sums.n_patients, rounding)
-
-    step = LinearMixedSite.sum_curvature
-    of_products, of_determinant = (session.rounding(step, name) for name in ("products", "log_determinant"))
-    minimum = _descend(session, start[triangle(size)], evaluate, plan)
-    last = request_at(lower(minimum.point))
+    problem = LinearProblem(session, agreed, slopes, start[triangle(size)], restricted=restricted)
+    maximum = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, masked=plan.masked)
+    last = problem.request(lower(maximum.point))
     reached = session.once("reached", messages.Curved, lambda: session.sum(LinearMixedSite.sum_curvature, last))
     weighted = Weighted(reached.products, reached.log_determinant)
     solution = solve(weighted, reached.n_patients, restricted=restricted)
-    return LinearFit(solution, last.covariance, reached.n_patients, reached.n_sites, criteria[0], minimum)
+    return LinearFit(solution, last.covariance, reached.n_patients, reached.n_sites, criteria[0], maximum)
+
+
+class GeneralizedProblem(Problem):
+    """Likelihood of a generalised linear mixed model by Laplace's approximation: coefficients, then the factor."""
+
+    best_value: ClassVar[str] = "objective"
+
+    def __init__(self, session: Session, agreed: Agreed, slopes: tuple[str, ...]) -> None:
+        self.session, self.agreed, self.p = session, agreed, 1 + len(agreed.covariates)
+        self.fields, self.size = effects_of(agreed, slopes), 1 + len(slopes)
+        n_entries = len(triangle(self.size)[0])
+        of_coefficients = agreed.reported(null=False)
+        matrix = np.eye(self.p + n_entries)
+        matrix[: self.p, : self.p] = of_coefficients.matrix
+        information = np.pad(cast(Floats, of_coefficients.information), (0, n_entries)) if self.p > 1 else None
+        self.reported = Reported(matrix, information, of_coefficients.n_patients)
+        self.names = (*agreed.names, *(["factor"] * n_entries))
+        self.rounding = session.rounding(GeneralizedMixedSite.sum_laplace, "value")
+
+    def begin(self) -> tuple[Floats, Floats, float]:
+        """Return the coefficients without covariates with effects of moderate size, and the first step."""
+        coefficients, step = self.agreed.start(null=False)
+        factor = (FIRST_DEVIATION * np.eye(self.size))[triangle(self.size)]
+        return np.append(coefficients, factor), np.append(step, np.zeros_like(factor)), -np.inf
+
+    def request(self, point: Floats, *, tentative: bool = False) -> messages.AtFactor:
+        """Return the request for sums at coefficients and a factor."""
+        return messages.AtFactor(
+            **self.fields, coefficients=point[: self.p], factor=point[self.p :], tentative=tentative
+        )
+
+    def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
+        """Return the sums of all sites."""
+        sums = self.session.sum(GeneralizedMixedSite.sum_laplace, self.request(point, tentative=tentative))
+        return Derivatives(sums.value, sums.gradient, sums.information, sums.n_patients, n_withdrawn=sums.n_withdrawn)
+
+    def next_step(self, point: Floats, at: Derivatives) -> Floats:
+        """Return a Newton step that goes up where the likelihood is not concave."""
+        return descent_step(-at.gradient, at.information, LONGEST)
+
+    def metrics(self, at: Derivatives) -> dict[str, float]:
+        """Return minus the log-likelihood."""
+        return {self.best_value: -at.value}
 
 
 def fit_generalized(session: Session, agreed: Agreed, slopes: tuple[str, ...], plan: Plan) -> GeneralizedFit:
     """Maximise the likelihood of a generalised linear mixed model by Laplace's approximation."""
-    fields, size, p = effects_of(agreed, slopes), 1 + len(slopes), 1 + len(agreed.covariates)
-    spread, totals = agreed.spread, agreed.totals
+    spread, totals, p = agreed.spread, agreed.totals, 1 + len(agreed.covariates)
     products = agreed.moments.products / np.outer(spread, spread)
     _check_independent(np.pad(products, (1, 0)) + np.diag(np.eye(p)[0]) * totals.weight, agreed, masked=plan.masked)
-    family, mean = cast(Family, agreed.centre.family), agreed.centre.mean
-    slopes_of = first_coefficients(family, products, agreed.moments.cross / spread, totals.weight, mean)
-    intercept = predictor_of("logit" if family == "binomial" else "log", np.array([mean]))
-    factor = (FIRST_DEVIATION * np.eye(size))[triangle(size)]
-    start = np.concatenate([intercept, np.clip(slopes_of, -LARGEST_START, LARGEST_START), factor])
-
-    def request_at(point: Floats) -> messages.AtFactor:
-        return messages.AtFactor(**fields, coefficients=point[:p], factor=point[p:])
-
-    def evaluate(point: Floats) -> Point:
-        sums = session.sum(GeneralizedMixedSite.sum_laplace, request_at(point))
-        return Point(-sums.value, -sums.gradient, sums.information, np.eye(len(point)), sums.n_patients, rounding)
-
-    rounding = session.rounding(GeneralizedMixedSite.sum_laplace, "value")
-    minimum = _descend(session, start, evaluate, plan)
-    last = request_at(minimum.point)
+    problem = GeneralizedProblem(session, agreed, slopes)
+    maximum = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, masked=plan.masked)
+    last = problem.request(maximum.point)
     sums = session.once("reached", messages.Laplace, lambda: session.sum(GeneralizedMixedSite.sum_laplace, last))
-    return GeneralizedFit(minimum.point[:p], lower(minimum.point[p:]), sums, minimum)
-
-
-def _descend(session: Session, start: Floats, evaluate: Callable[[Floats], Point], plan: Plan) -> Minimum:
-    """Minimise an objective by Newton steps that are halved while it rises."""
-    nothing = np.zeros_like(start)
-    first = messages.Descent(start, nothing, 0.0, 1.0, np.inf, 0.0)
-    rounds = session.rounds(plan.max_iter, messages.Descent, lambda: first)
-    for _ in rounds:
-        before = rounds.state
-        tried = before.point + before.share * before.step
-        at = evaluate(tried)
-        rounds.state = _accept(before, tried, at)
-        rounds.record(objective=at.objective, change=rounds.state.change, share=before.share)
-        if rounds.state.share == 1.0 and rounds.state.change < plan.tol:
-            rounds.stop()
-    final = rounds.state
-    point = final.point + (final.step if rounds.stopped else 0.0)
-    return Minimum(point, rounds.stopped, rounds.history)
-
-
-def _accept(before: messages.Descent, tried: Floats, at: Point) -> messages.Descent:
-    """Accept the step if the objective fell, and halve it otherwise; after the loss of a site, accept it.
-
-    A rise that rounding can explain is none.
-    """
-    slack = NOISE * (1.0 + abs(at.objective)) + 2.0 * at.rounding  # of the two that are compared
-    if at.n_patients == before.n_patients and at.objective > before.objective + slack:
-        return replace(before, share=before.share / 2.0)
-    step = descent_step(at.gradient, at.hessian, LONGEST)
-    change = float(np.abs(step).max())
-    return messages.Descent(tried, at.basis @ step, change, 1.0, at.objective, at.n_patients)
+    covariance = covariance_of(problem.reported.matrix, sums.information, maximum.diverging)
+    return GeneralizedFit(maximum.point[:p], lower(maximum.point[p:]), covariance[:p, :p], sums, maximum)
 
 
 def _check_independent(products: Floats, agreed: Agreed, *, masked: bool) -> None:
     """Raise DataError if covariates depend on each other; the message names them."""
     dependent = dependent_columns(products, DEPENDENT_MASKED if masked else DEPENDENT)
     if dependent.any():
-        names = [("intercept", *agreed.covariates)[place] for place in np.flatnonzero(dependent).tolist()]
+        names = [agreed.names[place] for place in np.flatnonzero(dependent).tolist()]
         raise dependent_error(names, agreed.levels, has_penalty=False)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Length, Lengths, Message
 from multicentre.core.steps import step
+from multicentre.core.withdrawal import unless_few
 from multicentre.errors import MessageError, SchemaMismatch
 from multicentre.regression.maths import patient_terms
 from multicentre.regression.mixed import messages
@@ -139,9 +140,9 @@ class GeneralizedMixedSite(MixedSite):
         """Sum the likelihood of the sites, with their effects integrated out, and its derivatives."""
         site, parameters = self._site_data(request)
         value, gradient, information = expand(site, parameters)
-        return messages.Laplace(
-            float(len(self.data)), 1.0, value, gradient, information, patients=self._behind_mode(site, request)
-        )
+        behind = self._behind_mode(site, request)
+        sums = messages.Laplace(float(len(self.data)), 1.0, value, gradient, information, patients=behind)
+        return unless_few(self, request, sums, self._most)
 
     @step(releases=messages.OwnEffects, when="on request", refusable=True)
     def tell_effects(self, request: messages.AtFactor) -> messages.OwnEffects:

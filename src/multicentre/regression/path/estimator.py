@@ -18,9 +18,8 @@ from multicentre.errors import ConfigurationError
 from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
-from multicentre.regression.coefficients import to_units
 from multicentre.regression.estimator import FedGLM
-from multicentre.regression.maths import Family, Link
+from multicentre.regression.maths import Family, Link, to_units
 from multicentre.regression.path.rounds import Path, PathPlan, fit_path
 from multicentre.regression.path.site import MOST_FOLDS, PathSite
 from multicentre.regression.patients import RegressionMissing
@@ -271,11 +270,12 @@ class FedGLMCV(FedGLM):
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        ridge = self.alpha_ * (1.0 - self.l1_ratio)
-        return replace(plan, alpha=ridge, lasso=self.alpha_ * self.l1_ratio / agreed.scale)
+        ridge, lasso = agreed.penalties(self.alpha_, float(self.l1_ratio))
+        return replace(plan, alpha=ridge, lasso=lasso)
 
     def _set_path(self, agreed: Agreed, path: Path) -> None:
-        units = path.coefficients @ to_units(agreed.centre.centre, agreed.spread, agreed.scale).T
+        units = path.coefficients @ to_units(agreed.centre.centre, agreed.spread, agreed.coefficient_scale).T
+        units[:, 0] += agreed.shift
         self.alphas_, self.intercept_path_, self.coef_path_ = path.alphas, units[:, 0], units[:, 1:]
         weights = path.fold_weights
         self.fold_deviance_ = path.held_deviance * agreed.scale**2 / weights

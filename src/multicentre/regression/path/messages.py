@@ -19,7 +19,7 @@ class AtFolds(Centre):
     """Scale of the columns, and the number of folds."""
 
     spread: Floats = array("standard deviation of every covariate", ("d",))
-    scale: float = number("divisor of a gaussian outcome with the identity link, else 1")
+    scale: float = number("divisor of a gaussian outcome, else 1")
     n_folds: int = count("folds that each site divides its patients into")
     seed: int = count("seed of the division, which also depends on the site's data")
 

@@ -24,12 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.session import Session
+from multicentre.likelihood.newton import NOISE
 from multicentre.regression import messages, rounds
 from multicentre.regression.path.messages import AtFolds, AtPath, FoldMoments, PathState, PathSums
 from multicentre.regression.path.site import PathSite
 from multicentre.regression.patients import STEEPEST
 from multicentre.regression.penalty import minimise_penalised
-from multicentre.regression.rounds import NOISE, Agreed, Plan
+from multicentre.regression.rounds import Agreed, Plan
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -146,7 +147,8 @@ def _path_of_moments(session: Session, agreed: Agreed, plan: PathPlan) -> Path:
 
 def _penalties(alphas: Floats, shares: Floats, plan: PathPlan, agreed: Agreed) -> tuple[Floats, Floats]:
     """Return ridge and lasso penalties on the scale of the rounds; the penalty per patient is equal without a fold."""
-    return alphas * (1.0 - plan.l1_ratio) * shares, alphas * plan.l1_ratio * shares / agreed.scale
+    ridge, lasso = agreed.penalties(1.0, plan.l1_ratio)
+    return alphas * ridge * shares, alphas * lasso * shares
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class _Jobs:
 
 def _path_of_rounds(session: Session, agreed: Agreed, plan: PathPlan) -> Path:
     null = rounds.fit_model(session, agreed, Plan(0.0, plan.max_iter, plan.tol, plan.masked), null=True)
-    alphas = choose_alphas(null.ascent.gradient[1:], plan)
+    alphas = choose_alphas(null.gradient[1:] * agreed.scale**2 / agreed.coefficient_scale, plan)
     folds = np.arange(-1, plan.n_folds)
     n_sets, p = len(folds), len(null.coefficients)
     per_block = max(MOST_NUMBERS // (n_sets * p * p), 1)

@@ -16,9 +16,9 @@ from multicentre.data.missing.values import MissingValues
 from multicentre.data.schema import agree_tables
 from multicentre.errors import ConfigurationError, NoiseWarning
 from multicentre.estimator.parameters import Where
-from multicentre.regression.coefficients import Scales, to_units
+from multicentre.regression.coefficients import Scales
 from multicentre.regression.linear_model import LinearModel
-from multicentre.regression.maths import p_values, quantile
+from multicentre.regression.maths import p_values, quantile, to_units
 from multicentre.regression.messages import Described
 from multicentre.regression.private import messages
 from multicentre.regression.private.maths import PrivateFit

@@ -1,0 +1,319 @@
+"""Maximum of a likelihood by Newton steps, with sums over sites: the rounds of every model that has a likelihood.
+
+One round consists of:
+
+1. The coordinator sends the parameters to every site.
+2. Each site returns its log-likelihood and the first and second derivatives. If too few of its patients would decide
+   these sums, it says only that (:mod:`multicentre.core.withdrawal`).
+3. The coordinator adds up the sites' values. If the penalised log-likelihood fell, or if a site withdrew its sums, the
+   step is halved. Otherwise the parameters are accepted and the next step is computed.
+
+The rounds stop when all entries of a new step are below ``tol``, or when the information at the end of the step follows
+from earlier rounds with such an error (``curvature.py``). This last step is taken. They also stop when the likelihood
+no longer rises while parameters still move, and nearly no information is left on these: covariates separate the
+outcomes (``separation.py``). If a site is lost, the estimator begins the fit again, so that all sums are of the same
+sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.core.messages import Message, array, number
+from multicentre.core.rounds import History, Rounds
+from multicentre.core.session import Session
+from multicentre.errors import DataError, DisclosureRefused
+from multicentre.likelihood.curvature import extrapolate_information
+from multicentre.likelihood.separation import FALLEN, FALLEN_PER_PATIENT, Reported
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+# Relative fall of the objective that is treated as rounding error of the sums and does not halve the step.
+NOISE = 1e-9
+# Gain of the log-likelihood per patient below which it counts as unchanged, and the smallest entry of a step that
+# cannot be rounding. Near a maximum, a step of 0.05 gains more, unless predicted probabilities are below a
+# ten-thousandth. A larger step without a gain is a sign of separation.
+NO_GAIN, STILL_MOVING = 1e-7, 0.05
+# Steps of the parameters that do not diverge, below which the rounds end, and below which these have errors.
+OTHERS_SETTLED, NEARLY_SETTLED = 1e-4, 1e-2
+# The information is extrapolated only along steps whose entries are below the first, with the second of ``tol`` as the
+# largest estimated error. The estimate was at most five times too small in simulations. With masked sums, the third,
+# the error that their rounding may have in results, takes the place of ``tol``.
+SHORT_STEP, SAFE_SHARE, MASKED_ERROR = 1e-5, 0.2, 1e-6
+# Rounds whose steps and changes of the information are stored: more than a fit to ordinary data needs.
+MOST_STORED = 8
+# Where sites withdraw their sums, the step is halved down to the first share, at most so often before a full step
+# succeeds. Otherwise the likelihood rises towards parameters at which too few patients decide.
+SMALLEST_SHARE, MOST_WITHDRAWN = 2.0**-12, 12
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Log-likelihood over all sites at some parameters, with its derivatives.
+
+    Parameters
+    ----------
+    value : float
+    gradient : array of shape (w,)
+    information : array of shape (w, w)
+        Expected or observed second derivatives with the sign reversed.
+    n_patients : float
+    figures : array of shape (f,)
+        Other sums that the model needs at the maximum.
+    n_withdrawn : float
+        Sites that withdrew their sums; above 0, the others have no meaning.
+    """
+
+    value: float
+    gradient: Floats
+    information: Floats
+    n_patients: float
+    figures: Floats = field(default_factory=lambda: np.zeros(0))
+    n_withdrawn: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ascent(Message):
+    """State of the coordinator between rounds."""
+
+    point: Floats = array("best parameters so far", ("w",))
+    step: Floats = array("step from the best parameters", ("w",))
+    share: float = number("fraction of the step that is taken")
+    objective: float = number("penalised log-likelihood at the best parameters", finite=False)
+    gradient: Floats = array("first derivatives at the best parameters", ("w",))
+    information: Floats = array("information at the best parameters", ("w", "w"))
+    figures: Floats = array("other sums at the best parameters", ("f",))
+    steps: Floats = array("steps of earlier rounds", ("m", "w"))
+    changes: Floats = array("changes of the information along these steps", ("m", "w", "w"))
+    n_withdrawn: float = number("rounds since the last full step in which sites withdrew sums", default=0.0)
+
+    @classmethod
+    def begin(cls, point: Floats, step: Floats, objective: float) -> Ascent:
+        """Return the state before the first round, in which `step` is taken from `point`."""
+        w = len(point)
+        nothing, earlier = np.zeros((w, w)), (np.zeros((0, w)), np.zeros((0, w, w)))
+        return cls(point, step, 1.0, objective, np.zeros(w), nothing, np.zeros(0), *earlier)
+
+    @property
+    def has_begun(self) -> bool:
+        """True after the first accepted parameters."""
+        return bool(self.information.any())
+
+
+@dataclass(frozen=True)
+class Maximum:
+    """Parameters at the end of the rounds, and the sums there.
+
+    Parameters
+    ----------
+    point : array of shape (w,)
+    last : Ascent
+        Sums at the last parameters that were accepted.
+    converged : bool
+    settled : bool
+        True if all parameters that do not diverge have converged.
+    diverging : array of bool, shape (w,)
+        Reported parameters along which the likelihood may rise without bound.
+    history : list of dict
+    """
+
+    point: Floats
+    last: Ascent
+    converged: bool
+    settled: bool
+    diverging: Flags
+    history: History
+
+
+class Problem:
+    """Likelihood of one model: its sums over sites, its steps, and how it names parameters. A model is a subclass.
+
+    Attributes
+    ----------
+    names : sequence of str
+        Name of each parameter.
+    ridge : array of shape (w,) or float
+        Weights of the squared parameters in the penalty.
+    rounding : float
+        Largest error of the log-likelihood through the rounding of masked sums.
+    reported : Reported
+        How the parameters are reported, and the information without covariates.
+    is_penalised : bool
+        True if a penalty keeps the maximum finite.
+    looks_ahead : bool
+        True if the information at the end of a short step may be extrapolated.
+    """
+
+    names: Sequence[str] = ()
+    ridge: Floats | float = 0.0
+    rounding: float = 0.0
+    reported: Reported
+    is_penalised: bool = False
+    looks_ahead: bool = False
+    best_value: ClassVar[str] = "log_likelihood"
+
+    def begin(self) -> tuple[Floats, Floats, float]:
+        """Return a point at which no prediction is extreme, the first step from there, and the objective or -inf."""
+        raise NotImplementedError
+
+    def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
+        """Return the sums of all sites; with `tentative`, a site may withdraw its own."""
+        raise NotImplementedError
+
+    def check(self, first: Derivatives) -> None:
+        """Raise DataError if the first sums show that parameters cannot be told apart."""
+
+    def objective(self, point: Floats, value: float) -> float:
+        """Return the penalised log-likelihood."""
+        return value - 0.5 * float(np.sum(self.ridge * np.square(point)))
+
+    def next_step(self, point: Floats, at: Derivatives) -> Floats:
+        """Return the step to the maximum of the quadratic approximation."""
+        w = len(point)
+        information = at.information + np.diag(np.broadcast_to(self.ridge, w))
+        gradient = at.gradient - self.ridge * point
+        return np.asarray(np.linalg.lstsq(information, gradient, rcond=None)[0], dtype=np.float64)
+
+    def feasible_share(self, point: Floats, step: Floats) -> float:
+        """Return the largest power of a half that can be taken of a step."""
+        return 1.0
+
+    def change(self, point: Floats, step: Floats) -> float:
+        """Return the size of a step, which the tolerance is compared with."""
+        return float(np.abs(step).max(initial=0.0))
+
+    def metrics(self, at: Derivatives) -> dict[str, float]:
+        """Return what the history records of each round."""
+        return {self.best_value: at.value}
+
+
+def maximise(
+    session: Session, problem: Problem, *, max_iter: int, tol: float, masked: bool, name: str = "rounds"
+) -> Maximum:
+    """Maximise a penalised likelihood.
+
+    Raises
+    ------
+    DataError
+        Parameters cannot be told apart.
+    DisclosureRefused
+        Too few patients are behind the sums of a site, from the start or towards the maximum.
+    """
+    rounds = session.rounds(max_iter, Ascent, lambda: Ascent.begin(*problem.begin()), name=name)
+    diverging = np.zeros(len(rounds.state.point), dtype=np.bool_)
+    for _ in rounds:
+        before = rounds.state
+        tried = before.point + before.share * before.step
+        at = problem.evaluate(tried, tentative=True)
+        if at.n_withdrawn > 0.5:
+            rounds.state = _shorten(problem, before)
+            rounds.record(change=float("nan"), share=before.share)
+            continue
+        if not before.has_begun:
+            problem.check(at)
+        rounds.state = reached = _climb(problem, before, tried, at)
+        change = problem.change(reached.point, reached.step)
+        rounds.record(**problem.metrics(at), change=change, share=before.share)
+        if reached.step is before.step:
+            continue  # the step was halved
+        gain = (reached.objective - before.objective) / max(at.n_patients, 1.0)
+        if change < tol:
+            rounds.stop()
+        elif ahead := _look_ahead(problem, reached, MASKED_ERROR if masked else tol):
+            rounds.state = ahead
+            rounds.stop()
+        elif gain < NO_GAIN:
+            diverging = _without_information(problem, reached)
+            if diverging.any() and _largest_of_others(problem, reached, diverging) < OTHERS_SETTLED:
+                break
+    return _end(problem, rounds, diverging)
+
+
+def _climb(problem: Problem, before: Ascent, tried: Floats, at: Derivatives) -> Ascent:
+    """Accept the step if the objective rose, and halve it otherwise; a fall that rounding can explain is none."""
+    objective = problem.objective(tried, at.value)
+    slack = NOISE * (1.0 + abs(objective)) + 2.0 * problem.rounding  # of the two that are compared
+    if objective < before.objective - slack:
+        return replace(before, share=before.share / 2.0)
+    step = problem.next_step(tried, at)
+    steps, changes = before.steps, before.changes
+    if problem.looks_ahead and before.has_begun:
+        steps = np.concatenate([steps, (tried - before.point)[None]])[-MOST_STORED:]
+        changes = np.concatenate([changes, (at.information - before.information)[None]])[-MOST_STORED:]
+    share, n_withdrawn = problem.feasible_share(tried, step), before.n_withdrawn if before.share < 1.0 else 0.0
+    if n_withdrawn:
+        share = min(share, 2.0 * before.share)
+    sums = objective, at.gradient, at.information, at.figures
+    return Ascent(tried, step, share, *sums, steps, changes, n_withdrawn=n_withdrawn)
+
+
+def _shorten(problem: Problem, before: Ascent) -> Ascent:
+    """Return the state with half the step, after sites withdrew their sums at its end."""
+    if before.share <= SMALLEST_SHARE or before.n_withdrawn >= MOST_WITHDRAWN:
+        _refuse(problem, before)
+    n_withdrawn = before.n_withdrawn + float(before.has_begun)
+    return replace(before, share=before.share / 2.0, n_withdrawn=n_withdrawn)
+
+
+def _refuse(problem: Problem, before: Ascent) -> NoReturn:
+    """Raise the refusal of a site that withdrew its sums, with what the rounds show about the reason."""
+    names, hint = ", ".join(np.array(problem.names)[_towards(problem, before)][:6].tolist()), ""
+    if before.has_begun:
+        hint = (
+            " The likelihood rises towards coefficients at which fewer patients decide: covariates separate the "
+            f"outcomes, or nearly so ({names}). Leave these columns out, join levels or classes, or use a penalty."
+        )
+    try:
+        problem.evaluate(before.point + before.share * before.step, tentative=False)
+    except DisclosureRefused as error:
+        error.hint += hint
+        raise
+    raise DataError(f"sums of the rounds must be within their range; they are beyond.{hint}", where="columns")
+
+
+def _towards(problem: Problem, before: Ascent) -> Flags:
+    """Flag the parameters of a step that sites cannot follow: its largest entries, without intercepts if there are."""
+    sizes, is_mixed = np.abs(before.step), problem.reported.is_mixed
+    if not is_mixed.all():
+        sizes = np.where(is_mixed, 0.0, sizes)
+    return np.asarray(sizes >= 0.5 * float(sizes.max(initial=0.0)))
+
+
+def _look_ahead(problem: Problem, reached: Ascent, tol: float) -> Ascent | None:
+    """Return the state with the information at the end of the next step, or None where it does not follow."""
+    if not problem.looks_ahead or reached.share < 1.0 or float(np.abs(reached.step).max()) > SHORT_STEP:
+        return None
+    ahead = extrapolate_information(reached.information, reached.step, reached.steps, reached.changes)
+    return replace(reached, information=ahead.information) if ahead.error < SAFE_SHARE * tol else None
+
+
+def _without_information(problem: Problem, reached: Ascent) -> Flags:
+    """Flag the reported parameters on which nearly no information is left, or that still move while it falls."""
+    reported, information = problem.reported, reached.information
+    diverging = (reported.step(reached.step) > STILL_MOVING) & reported.has_fallen(information, FALLEN)
+    if not problem.is_penalised:
+        diverging |= reported.has_fallen(information, FALLEN_PER_PATIENT * reported.n_patients)
+    return np.asarray(diverging)
+
+
+def _largest_of_others(problem: Problem, reached: Ascent, diverging: Flags) -> float:
+    """Return the largest entry of a step among the parameters that do not diverge."""
+    return float(problem.reported.step(reached.step)[~diverging].max(initial=0.0))
+
+
+def _end(problem: Problem, rounds: Rounds[Ascent], diverging: Flags) -> Maximum:
+    """Return the parameters at the end of the rounds."""
+    last, settled = rounds.state, rounds.stopped
+    if last.n_withdrawn and not (settled or diverging.any()):
+        _refuse(problem, last)
+    if last.has_begun and not problem.is_penalised:
+        diverging = diverging | _without_information(problem, last)
+    if diverging.any():
+        settled |= _largest_of_others(problem, last, diverging) < NEARLY_SETTLED
+    converged = rounds.stopped and not diverging.any()
+    return Maximum(last.point + (last.step if converged else 0.0), last, converged, settled, diverging, rounds.history)
