@@ -50,6 +50,7 @@ class RegressionSite(RegressionPatients, EffectsPart, PrivateSteps):
     """Site part of federated generalised linear models."""
 
     method: ClassVar[str] = "fed-glm"
+    revision: ClassVar[int] = 2
     lengths: ClassVar[Lengths] = {
         "v": "columns and levels of a formula",
         "p": Length("coefficients: the intercept and one per covariate"),

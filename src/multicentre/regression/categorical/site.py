@@ -44,6 +44,7 @@ class CategoricalSite(RareColumnsPart):
     """Site part of federated multinomial and ordinal regression."""
 
     method: ClassVar[str] = "fed-categorical"
+    revision: ClassVar[int] = 2
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = messages.Model
     handles: ClassVar[tuple[Missing, ...]] = get_args(RegressionMissing)

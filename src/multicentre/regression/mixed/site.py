@@ -134,6 +134,7 @@ class GeneralizedMixedSite(MixedSite):
     """Site part of the federated generalised linear mixed model."""
 
     method: ClassVar[str] = "fed-glmm"
+    revision: ClassVar[int] = 2
 
     @step(releases=messages.Laplace, when="every round", summed=True)
     def sum_laplace(self, request: messages.AtFactor) -> messages.Laplace:
