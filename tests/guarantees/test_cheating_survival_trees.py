@@ -26,7 +26,6 @@ from multicentre_papers.baselines.adaboost_f.site import ClassSite
 
 LEAST = 10
 GRID = np.arange(1.0, 65.0) * 32
-NONE = np.zeros(0, dtype=np.int32)
 
 
 def draw(n=200, seed=0):
@@ -53,16 +52,17 @@ def i4(*values):
     return np.array(values, dtype=np.int32)
 
 
-NO_TREE = messages.Tree(NONE, NONE, NONE, NONE, np.zeros(0))
-LEAF = messages.Tree(i4(-1), i4(0), i4(-1), i4(-1), np.zeros(1))
+NO_TREE = messages.Trees.none()
+LEAF = messages.Trees.leaves(1)
 
 
 def stump(column, cut, left, right):
-    return messages.Tree(i4(column, -1, -1), i4(cut, 0, 0), i4(1, -1, -1), i4(2, -1, -1), np.array([0.0, left, right]))
+    return messages.Trees(i4(0), i4(column, -1, -1), i4(cut, 0, 0), np.array([0.0, left, right]))
 
 
 def ask(number, last=NO_TREE, tree=LEAF, wanted=(0,)):
-    return messages.Level.of(number, tree, last, i4(*wanted))
+    """Return a request with the growing tree number `number`, of which the site may lack the last finished one."""
+    return messages.Level.of(number - len(last.roots), last, tree, i4(*wanted))
 
 
 EARLY = np.array([1.0, 200.0, 600.0])
@@ -110,9 +110,7 @@ def test_the_few_in_two_large_groups_at_once_stand_behind_a_finished_tree():
     assert 0 < BOTH.sum() < LEAST
     part = begun(TWO)
     assert part.sum_slopes(ask(0)).patients == 30
-    tree = messages.Tree(
-        i4(0, -1, 1, -1, -1), i4(0, 0, 0, 0, 0), i4(1, -1, 3, -1, -1), i4(2, -1, 4, -1, -1), np.zeros(5)
-    )
+    tree = messages.Trees(i4(0), i4(0, -1, 1, -1, -1), i4(0, 0, 0, 0, 0), np.zeros(5))
     assert part.sum_slopes(ask(1, tree)).patients == BOTH.sum()
     assert part.sum_slopes(ask(2, stump(0, 0, 0.0, 1.0))).patients == BOTH.sum()
 
@@ -125,14 +123,25 @@ def test_a_leaf_that_is_not_asked_for_stands_behind_those_that_are(wanted):
     assert part.sum_slopes(ask(0, tree=stump(0, 0, 0.0, 0.0), wanted=wanted)).patients == BOTH.sum()
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_of_one_round_of_boosted_hazards_the_sums_of_one_tree_are_told(masked):
+    part = begun(TWO)
+    part.masked = masked
+    part.sum_slopes(ask(0, tree=stump(0, 0, 0.0, 0.0), wanted=(1,)))
+    for other in (LEAF, stump(1, 0, 0.0, 0.0)):
+        with pytest.raises(ConfigurationError, match="got changed splits"):
+            part.sum_slopes(ask(0, tree=other, wanted=(len(other.column) - 1,)))
+    with pytest.raises(ConfigurationError, match="got different trees"):
+        part.sum_slopes(ask(1, stump(1, 0, 0.0, 1.0)))
+    part.sum_slopes(ask(1, stump(0, 0, 0.0, 1.0)))
+
+
 def full_tree(rng, n_cuts, depth=4):
     """Return a full tree of random columns and cuts."""
     n_inner = 2**depth - 1
-    inner = np.arange(n_inner)
     ends = np.full(n_inner + 1, -1)
-    parts = [rng.integers(2, size=n_inner), rng.integers(n_cuts, size=n_inner), 2 * inner + 1, 2 * inner + 2]
-    nodes = [i4(*part, *ends) for part in parts]
-    return messages.Tree(nodes[0], np.maximum(nodes[1], 0), *nodes[2:], np.zeros(2 * n_inner + 1))
+    nodes = [i4(*part, *ends) for part in (rng.integers(2, size=n_inner), rng.integers(n_cuts, size=n_inner))]
+    return messages.Trees(i4(0), nodes[0], np.maximum(nodes[1], 0), np.zeros(2 * n_inner + 1))
 
 
 def leaf_sizes(tree, edges, rows):
@@ -143,7 +152,7 @@ def leaf_sizes(tree, edges, rows):
         while tree.column[node] >= 0:
             column = tree.column[node]
             below = np.searchsorted(edges[column], row[column]) <= tree.cut[node]
-            node = tree.left[node] if below else tree.right[node]
+            node = tree.left[node] + (not below)
         ends.append(node)
     return np.unique(ends, return_counts=True)[1]
 
@@ -158,7 +167,7 @@ def test_the_smallest_leaf_counts_at_any_depth_of_a_tree(seed, n_folds):
     counted = part._last >= 0
     groups = [counted & part._rows._held_out, counted & ~part._rows._held_out]
     sizes = np.concatenate([leaf_sizes(tree, edges, DATA.X[group]) for group in groups])
-    assert part._rows.fewest_in_leaf(part.memory.trees) == sizes.min()
+    assert part._rows.fewest_in_leaf(part.memory) == sizes.min()
 
 
 def test_the_fewest_who_reach_an_interval_count():
@@ -174,12 +183,9 @@ def test_the_fewest_who_reach_an_interval_count():
 def chain(depth):
     """Return a tree of so many splits, each below the last."""
     n = 2 * depth + 1
-    column, left, right = np.full(n, -1), np.full(n, -1), np.full(n, -1)
-    node = 0
-    for level in range(depth):
-        column[node], left[node], right[node] = 0, 2 * level + 1, 2 * level + 2
-        node = 2 * level + 1
-    return messages.Tree(i4(*column), i4(*np.zeros(n, dtype=int)), i4(*left), i4(*right), np.zeros(n))
+    column = np.full(n, -1)
+    column[[0, *range(1, n - 2, 2)]] = 0
+    return messages.Trees(i4(0), i4(*column), i4(*np.zeros(n, dtype=int)), np.zeros(n))
 
 
 def test_a_tree_too_deep_and_too_many_cells_are_refused(monkeypatch):
@@ -187,6 +193,7 @@ def test_a_tree_too_deep_and_too_many_cells_are_refused(monkeypatch):
     assert part.sum_slopes(ask(0, tree=chain(12), wanted=(24,))).slopes.shape[0] == 1
     with pytest.raises(MessageError, match="a depth of at most 12"):
         part.sum_slopes(ask(0, tree=chain(13), wanted=(26,)))
+    part = begun(([0.0], []))
     monkeypatch.setattr("multicentre.survival.hazard_boost.site.MOST_CELLS", 2 * (2 + 1 + len(EARLY)))
     part.masked = True
     part.sum_slopes(ask(0, tree=chain(2), wanted=(3, 4)))

@@ -86,7 +86,7 @@ class Records:
         if n_rounds < self._n_rounds:
             self._margins[:], self._n_rounds, self._places = self._first_margins, 0, None
         for number in range(self._n_rounds, n_rounds):
-            new = trees.slice(number * n_groups, (number + 1) * n_groups)
+            new = trees.trees.slice(number * n_groups, (number + 1) * n_groups)
             add_leaves(self._margins, self._descend(new, self._places), new.roots, new.value)
             self._places = None
         self._n_rounds, self._derivatives, self._losses = n_rounds, None, None

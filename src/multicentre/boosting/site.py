@@ -195,8 +195,8 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
         n_groups = len(self.memory.base)
         check_level(request, self.memory.n_bins, n_groups)
         n_finished = len(request.roots) - n_groups
-        records = self._caught_up(request.since, request.trees.slice(0, n_finished))
-        growing = request.trees.slice(n_finished)
+        trees = request.trees
+        records, growing = self._caught_up(request.since, trees.slice(0, n_finished)), trees.slice(n_finished)
         self.take_growth(len(self.memory.roots) // n_groups, growing)
         sums = records.sum_by_bin(growing, request.wanted - request.roots[n_finished], counted=request.counted)
         return messages.Histograms(sums, records.losses, patients=self._behind_rounds(records))
@@ -248,7 +248,7 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
             X, by_cell = self._cells_of(self._features()), replace(memory, cuts=self._cells_of(memory.cuts))
             columns = (self._weights(), self._first_margins())
             self._records = Records(X, self._signed_outcomes(), by_cell, *columns)
-        self._records.catch_up(memory.trees)
+        self._records.catch_up(memory)
         return self._records
 
     def _cells_of(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -261,9 +261,9 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
             return values
         return coarsen(values.astype(np.float64), self.finest).astype(np.float32)
 
-    def finished_trees(self) -> messages.Trees:
-        """Return the trees of the site's state."""
-        return self.memory.trees
+    def finished_trees(self) -> messages.Memory:
+        """Return the site's state, which contains the trees of the fit."""
+        return self.memory
 
     def add_trees(self, new: messages.Trees) -> None:
         """Add trees to the site's state, after a check of their margins."""

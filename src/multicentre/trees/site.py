@@ -18,8 +18,8 @@ class TreePart(SitePart):
 
     _grown: tuple[int, Any] | None = None
 
-    def finished_trees(self) -> Any:
-        """Return the trees of the site's state."""
+    def finished_trees(self) -> NodeTable:
+        """Return the site's state, which contains the trees of the fit."""
         raise NotImplementedError
 
     def add_trees(self, new: Any) -> None:
@@ -30,8 +30,11 @@ class TreePart(SitePart):
         """Add the trees that the site lacks to its state; `trees` are all finished ones after `since` rounds."""
         stored = self.finished_trees()
         n_stored, start = len(stored.roots), since * n_groups
+        if n_stored == start and not len(trees.roots):
+            return
         n_again = min(n_stored - start, len(trees.roots))
-        same = n_again == 0 or _are_equal(stored.slice(start, start + n_again), trees.slice(0, n_again))
+        again = stored.only(type(trees)).slice(start, start + n_again)
+        same = n_again == 0 or _are_equal(again, trees.slice(0, n_again))
         if n_again < 0 or not same:
             raise ConfigurationError(
                 "trees must continue those of the site; got a sequence with skipped or changed trees",

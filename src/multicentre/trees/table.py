@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self, TypeVar
+from functools import cache, cached_property
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,13 @@ K = TypeVar("K", bound=Message)
 class NodeTable(Message):
     """Trees one after the other, on bins; a subclass adds fields with one entry per node."""
 
+    max_depth: ClassVar[int] = MAX_DEPTH
     roots: Integers = array("first node of every tree", ("t",), dtype="i4")
     column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
     cut: Integers = array("last bin of the left side", ("m",), dtype="i4")
 
     @classmethod
+    @cache
     def none(cls) -> Self:
         """Return no trees."""
         declared = cls.declarations().items()
@@ -53,7 +55,12 @@ class NodeTable(Message):
     @cached_property
     def left(self) -> Integers:
         """Left child of every node, -1 at a leaf; the right child follows it."""
-        return find_children(self.roots, self.column)
+        return find_children(self.roots, self.column, self.max_depth)
+
+    @property
+    def right(self) -> Integers:
+        """Right child of every node, -1 at a leaf."""
+        return np.where(self.left < 0, np.int32(-1), self.left + np.int32(1)).astype(np.int32)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -96,21 +103,30 @@ class NodeTable(Message):
         """
         ends = np.append(self.roots[1:], len(self.column))
         places = np.repeat(ends[np.searchsorted(self.roots, leaves, side="right") - 1], 2)
-        new = {"column": np.int32(-1), **below}
-        nodes = {}
+        children = (places + np.arange(len(places))).astype(np.int32)
+        is_old = np.ones(len(self.column) + len(children), dtype=np.bool_)
+        is_old[children] = False
+        new, nodes = {"column": np.int32(-1), **below}, {}
         for name, values in self._nodes.items():
             changed = values.copy()
             if name in at:
                 changed[leaves] = at[name]
-            nodes[name] = np.insert(changed, places, new.get(name, 0), axis=0)
+            nodes[name] = np.zeros((len(is_old), *values.shape[1:]), dtype=values.dtype)
+            nodes[name][is_old] = changed
+            if name in new:
+                nodes[name][children] = new[name]
         roots = self.roots + 2 * np.searchsorted(leaves, self.roots).astype(np.int32)
-        children = (places + np.arange(len(places))).astype(np.int32)
         return type(self)(roots=roots, **nodes), children
 
     @property
     def _nodes(self) -> dict[str, NDArray[Any]]:
         """Fields with one entry per node."""
-        return {name: getattr(self, name) for name, each in self.declarations().items() if each.shape[:1] == ("m",)}
+        return {name: getattr(self, name) for name in _node_fields(type(self))}
+
+
+@cache
+def _node_fields(kind: type[NodeTable]) -> tuple[str, ...]:
+    return tuple(name for name, each in kind.declarations().items() if each.shape[:1] == ("m",))
 
 
 @dataclass(frozen=True)
@@ -152,13 +168,14 @@ def find_children(roots: Integers, column: Integers, max_depth: int = MAX_DEPTH)
 
 def check_splits(trees: NodeTable, n_cuts: Sums, *, lowest: int = 0) -> None:
     """Raise MessageError unless nodes form trees, and each cut is one of its column's: `lowest` to `n_cuts` - 1."""
-    column, cut = trees.column, trees.cut
-    if len(column) and not -1 <= column.min() <= column.max() < len(n_cuts):
+    from multicentre.trees.kernels.shape import find_wrong_split
+
+    wrong = find_wrong_split(trees.column, trees.cut, lowest, n_cuts)
+    if wrong == 1:
         raise MessageError(
             f"columns of splits must be from 0 to {len(n_cuts) - 1}; got a column outside", where="column"
         )
-    inner = column >= 0
-    if not ((cut[inner] >= lowest) & (cut[inner] < n_cuts[column[inner]])).all():
+    if wrong == 2:
         raise MessageError("cuts of splits must be bins of their column; got a bin outside", where="cut")
     trees.left  # noqa: B018 - raises MessageError unless the nodes are trees
 
@@ -166,7 +183,7 @@ def check_splits(trees: NodeTable, n_cuts: Sums, *, lowest: int = 0) -> None:
 def check_leaves(trees: NodeTable, wanted: Integers, start: int = 0) -> None:
     """Raise MessageError unless there are wanted nodes, and all are different leaves from node `start` on."""
     inside = len(wanted) > 0 and start <= wanted.min() and wanted.max() < len(trees.column)
-    if not inside or (trees.column[wanted] >= 0).any() or len(np.unique(wanted)) < len(wanted):
+    if not inside or (trees.column[wanted] >= 0).any() or np.bincount(wanted).max() > 1:
         raise MessageError("wanted must be different leaves of the growing trees; got other nodes", where="wanted")
 
 
@@ -180,11 +197,16 @@ def is_grown_from(trees: NodeTable, before: NodeTable) -> bool:
     >>> is_grown_from(stump, leaf), is_grown_from(leaf, stump)
     (True, False)
     """
-    sizes, earlier = (np.diff(each.roots, append=len(each.column)) for each in (trees, before))
-    if len(sizes) != len(earlier) or (sizes < earlier).any():
+    if len(trees.roots) != len(before.roots):
         return False
-    inner = np.flatnonzero(before.column >= 0)
-    shift = np.repeat(trees.roots - before.roots, earlier)[inner]
-    names = [name for name in SPLIT if name in before.declarations()]
-    same = [np.array_equal(getattr(trees, name)[inner + shift], getattr(before, name)[inner]) for name in names]
-    return all(same) and np.array_equal(trees.left[inner + shift], before.left[inner] + shift)
+    ends, earlier = ([*each.roots.tolist()[1:], len(each.column)] for each in (trees, before))
+    pairs = [(getattr(trees, name), values) for name in SPLIT if (values := getattr(before, name, None)) is not None]
+    for root, end, start, stop in zip(trees.roots.tolist(), ends, before.roots.tolist(), earlier, strict=True):
+        # A later split of a leaf before the last split node would renumber the children of that node.
+        n_fixed = int(np.flatnonzero(before.column[start:stop] >= 0).max(initial=-1)) + 1
+        same = (
+            one[root : root + n_fixed].tobytes() == other[start : start + n_fixed].tobytes() for one, other in pairs
+        )
+        if end - root < stop - start or not all(same):
+            return False
+    return True

@@ -30,9 +30,11 @@ from multicentre.survival.hazard_boost.rounds import (
     Plan,
     count_intervals,
     cross_validate_trees,
+    gain_by_column,
     grow_trees,
 )
-from multicentre.survival.hazard_boost.site import MOST_DEPTH, MOST_TREES, HazardSite
+from multicentre.survival.hazard_boost.site import MOST_TREES, HazardSite
+from multicentre.trees.table import MAX_DEPTH
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,7 +164,7 @@ class FedHazardBoost(SurvivalEstimator):
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "n_estimators": Integer(1, MOST_TREES),
-        "max_depth": Integer(1, MOST_DEPTH),
+        "max_depth": Integer(1, MAX_DEPTH),
         "learning_rate": Real(0, 1, open="low"),
         "n_times": Integer(1, MOST_INTERVALS),
         "max_bins": Integer(2, 256),
@@ -324,7 +326,8 @@ class FedHazardBoost(SurvivalEstimator):
             plan = replace(plan, n_estimators=min(best, plan.n_estimators))
         trees, self.history_ = grow_trees(session, agreed, beginning, plan)
         self.agreed_ = agreed
-        importances = trees.gain / max(float(trees.gain.sum()), SMALLEST_GAIN)
+        gain = gain_by_column(trees, len(agreed.columns) + 1)
+        importances = gain / max(float(gain.sum()), SMALLEST_GAIN)
         self.feature_importances_, self.time_importance_ = importances[:-1], float(importances[-1])
         self.model_ = Regridded.of(_model(agreed, base, trees), subdivided(agreed.times), len(agreed.columns))
 
@@ -363,6 +366,5 @@ def _model(agreed: Agreed, base: Floats, trees: messages.Ensemble) -> HazardMode
     splits_column = (trees.column >= 0) & (trees.column < n_columns)
     threshold[splits_column] = agreed.edges[agreed.first[trees.column[splits_column]] + trees.cut[splits_column]]
     threshold[trees.column < 0] = 0.0
-    return HazardModel(
-        agreed.times, base, trees.roots, trees.column, threshold, trees.left, trees.right, trees.value, patients=0
-    )
+    nodes = (trees.roots, trees.column, threshold, trees.left, trees.right, trees.value)
+    return HazardModel(agreed.times, base, *nodes, patients=0)

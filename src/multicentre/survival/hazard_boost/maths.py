@@ -7,10 +7,10 @@ Guestrin, "XGBoost", KDD 2016, equations 6 and 7). First derivatives are called 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from multicentre.trees.growth import Splits
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
@@ -68,33 +68,13 @@ def empirical_logits(events: Floats, leaving: Floats) -> Floats:
     return np.asarray(np.log((events + 0.5) / (without + 0.5)), dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class Splits:
-    """Best split of each node.
-
-    Parameters
-    ----------
-    gain : array of shape (s,)
-        Twice the decrease of the objective; 0 if no split is permitted.
-    cell : array of shape (s,)
-        Last cell of the left side.
-    slope, curvature : arrays of shape (s, 2)
-        Sums of the left and the right side.
-    """
-
-    gain: Floats
-    cell: NDArray[np.int64]
-    slope: Sums
-    curvature: Sums
-
-
-def find_splits(slopes: Sums, curvatures: Sums, first: Sums, l2_regularization: float, least: float) -> Splits:
+def find_splits(sums: Sums, first: Sums, l2_regularization: float, least: float) -> Splits:
     """Return the split of each node with the largest gain (Chen and Guestrin 2016, equation 7); of ties, the first.
 
     Parameters
     ----------
-    slopes, curvatures : arrays of shape (s, q)
-        Sums by cell, in units of 2**-30.
+    sums : array of shape (s, q, 2)
+        Slopes and curvatures by cell, in units of 2**-30.
     first : array of shape (c + 1,)
         First cell of every column, and the end q.
     l2_regularization : float
@@ -105,34 +85,32 @@ def find_splits(slopes: Sums, curvatures: Sums, first: Sums, l2_regularization: 
     Examples
     --------
     >>> unit = int(UNIT)
-    >>> slopes, curvatures = unit * np.array([[-2, 1, 1]]), unit * np.array([[2, 1, 1]])
-    >>> splits = find_splits(slopes, curvatures, np.array([0, 3]), 0.0, 0.5)
-    >>> splits.gain.tolist(), splits.cell.tolist(), (splits.slope / unit).tolist()
-    ([4.0], [0], [[-2.0, 2.0]])
+    >>> splits = find_splits(unit * np.array([[[-2, 2], [1, 1], [1, 1]]]), np.array([0, 3]), 0.0, 0.5)
+    >>> splits.gain.tolist(), splits.cut.tolist(), (splits.left / unit).tolist(), (splits.right / unit).tolist()
+    ([4.0], [0], [[-2.0, 2.0]], [[2.0, 2.0]])
     """
-    left = [_within_columns(sums, first) for sums in (slopes, curvatures)]
+    left = _within_columns(sums, first)
     ends = np.repeat(first[1:] - 1, np.diff(first))
-    right = [sums[:, ends] - sums for sums in left]
-    gain = _gain(left[0], left[1], l2_regularization) + _gain(right[0], right[1], l2_regularization)
-    gain -= _gain(left[0][:, ends], left[1][:, ends], l2_regularization)
-    enough = np.minimum(left[1], right[1]) >= least * UNIT
-    gain[~enough] = 0.0
+    right = left[:, ends] - left
+    gain = _gain(left, l2_regularization) + _gain(right, l2_regularization)
+    gain -= _gain(left[:, ends], l2_regularization)
+    gain[np.minimum(left[..., 1], right[..., 1]) < least * UNIT] = 0.0
     cell = np.argmax(gain, axis=1)
     rows = np.arange(len(cell))
-    taken = [np.stack([left[k][rows, cell], right[k][rows, cell]], axis=1) for k in range(2)]
-    return Splits(np.maximum(gain[rows, cell], 0.0), cell, *taken)
+    best, column = gain[rows, cell], np.searchsorted(first, cell, side="right") - 1
+    sides = left[rows, cell], right[rows, cell]
+    return Splits(np.where(best > 0, column, -1), cell - first[column], np.maximum(best, 0.0), *sides)
 
 
-def leaf_values(slopes: Sums, curvatures: Sums, l2_regularization: float, learning_rate: float) -> Floats:
+def leaf_values(sums: Sums, l2_regularization: float, learning_rate: float) -> Floats:
     """Return the Newton step of every leaf (Chen and Guestrin 2016, equation 5), times the learning rate, at most 20.
 
     Examples
     --------
-    >>> unit = int(UNIT)
-    >>> leaf_values(np.array([-3 * unit]), np.array([2 * unit]), 1.0, 1.0).tolist()
+    >>> leaf_values(np.array([[-3 * int(UNIT), 2 * int(UNIT)]]), 1.0, 1.0).tolist()
     [1.0]
     """
-    steps = -learning_rate * (slopes / UNIT) / (curvatures / UNIT + l2_regularization)
+    steps = -learning_rate * (sums[:, 0] / UNIT) / (sums[:, 1] / UNIT + l2_regularization)
     return np.asarray(np.clip(steps, -LARGEST_STEP, LARGEST_STEP), dtype=np.float64)
 
 
@@ -149,10 +127,10 @@ def first_cells(max_bins: NDArray[np.int64], n_times: int) -> Sums:
 
 def _within_columns(sums: Sums, first: Sums) -> Sums:
     cumulated = np.cumsum(sums, axis=1)
-    before = np.concatenate([np.zeros((len(sums), 1), dtype=np.int64), cumulated], axis=1)[:, first[:-1]]
+    before = np.concatenate([np.zeros_like(sums[:, :1]), cumulated], axis=1)[:, first[:-1]]
     return np.asarray(cumulated - np.repeat(before, np.diff(first), axis=1), dtype=np.int64)
 
 
-def _gain(slopes: Sums, curvatures: Sums, l2_regularization: float) -> Floats:
-    slope, curvature = slopes / UNIT, curvatures / UNIT + l2_regularization
+def _gain(sums: Sums, l2_regularization: float) -> Floats:
+    slope, curvature = sums[..., 0] / UNIT, sums[..., 1] / UNIT + l2_regularization
     return np.divide(slope * slope, curvature, out=np.zeros_like(slope), where=curvature > 0)

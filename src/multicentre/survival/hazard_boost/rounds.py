@@ -3,13 +3,9 @@
 Before the first round, each site returns counts of its patients by interval, and the coordinator sends the initial log
 odds that follow from their sums.
 
-One round consists of, for each level of the tree:
-
-1. The coordinator sends the last finished tree, the growing tree, and the leaves to sum: the lighter of two siblings.
-2. Each site adds the finished tree to the margins of its patients, and returns sums of slopes and curvatures of the
-   log-loss by leaf and bin.
-3. The coordinator adds up the sums, computes those of the other siblings as differences, and splits each leaf at the
-   cut with the largest gain.
+Each round grows one tree level by level (:mod:`multicentre.trees.growth`). For each level, each site adds the finished
+trees to the margins of its patients, and returns sums of slopes and curvatures of the log-loss by leaf and bin. The
+coordinator splits each leaf at the cut with the largest gain.
 
 The rounds stop after ``n_estimators`` trees, or after a tree without a split.
 
@@ -21,7 +17,7 @@ sites also return the log-loss of these patients. A pass stops early if this los
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +26,14 @@ from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History, Rounds
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement
-from multicentre.core.tie_breaking import first_least
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.maths import empirical_logits, find_splits, first_cells, leaf_values
 from multicentre.survival.hazard_boost.site import HazardSite
+from multicentre.trees.growth import Round, Splits, is_stale
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int32]
 Sums = NDArray[np.int64]
 # Log-losses are summed as integers, in units of 2^-20.
 LOSS_UNIT = 2.0**20
@@ -56,35 +53,44 @@ class Plan:
     n_iter_no_change: int
 
 
-@dataclass
-class Growing:
-    """Growing tree: its nodes in order of creation, the sums at each node, and the sites behind the sums."""
+class HazardGains:
+    """Criterion of boosted hazards: the gain of the log-loss."""
 
-    nodes: list[list[int]] = field(default_factory=lambda: [[-1, -1, -1, -1]])
-    sums: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
-    sites: tuple[str, ...] = ()
+    def __init__(self, first: Sums, plan: Plan) -> None:
+        self.first, self._plan = first, plan
 
-    def split(self, node: int, column: int, cut: int, slopes: Sums, curvatures: Sums) -> tuple[int, int]:
-        """Split a leaf, and return its children."""
-        left = len(self.nodes)
-        self.nodes[node] = [column, cut, left, left + 1]
-        self.nodes += [[-1, -1, -1, -1] for _ in range(2)]
-        self.sums += zip(slopes.tolist(), curvatures.tolist(), strict=True)
-        return left, left + 1
+    def find_splits(self, trees: messages.Ensemble, leaves: Integers, sums: Sums, depth: int) -> Splits:
+        """Return the split of each leaf."""
+        return find_splits(sums, self.first, self._plan.l2_regularization, self._plan.least)
 
-    def lighter(self, node: int) -> bool:
-        """Return True if a child's curvature is below its sibling's, or equal and it is the left one."""
-        sibling = node + 1 if node % 2 else node - 1
-        return (self.sums[node][1], node) < (self.sums[sibling][1], sibling)
+    def describe_leaves(self, totals: Sums) -> dict[str, Floats]:
+        """Return the values of new leaves."""
+        return {"value": leaf_values(totals, self._plan.l2_regularization, self._plan.learning_rate)}
 
-    def tree(self, l2_regularization: float = 0.0, learning_rate: float = 0.0) -> messages.Tree:
-        """Return the tree, with the values of its leaves if there is a learning rate."""
-        column, cut, left, right = np.array(self.nodes, dtype=np.int32).T.copy()
-        value = np.zeros(len(column))
-        if learning_rate:
-            sums = np.array(self.sums, dtype=np.int64).T
-            value = np.where(column < 0, leaf_values(sums[0], sums[1], l2_regularization, learning_rate), 0.0)
-        return messages.Tree(column, cut, left, right, value)
+
+class HazardRound(Round[messages.Ensemble]):
+    """Round that records the log-loss before its tree."""
+
+    def __init__(self, session: Session, rounds: Rounds[messages.Ensemble]) -> None:
+        super().__init__(session, rounds.state)
+        self._rounds = rounds
+
+    def run(self, criterion: HazardGains, max_depth: int) -> messages.Ensemble:
+        """Return the tree of the round."""
+        tree = self.grow(messages.Ensemble.leaves(1), criterion, max_depth)
+        return replace(tree, value=np.where(tree.column < 0, tree.value, 0.0))
+
+    def request_sums(
+        self, since: int, finished: messages.Ensemble, growing: messages.Ensemble, wanted: Integers
+    ) -> Sums:
+        """Return slopes and curvatures of the wanted leaves."""
+        answer = self._session.sum(HazardSite.sum_slopes, messages.Level.of(since, finished, growing, wanted))
+        if len(growing.column) == 1:
+            (loss, n_seen), (held_out_loss, n_held_out) = (answer.losses / [LOSS_UNIT, 1.0]).tolist()
+            self._rounds.record(loss=loss / max(n_seen, 1.0))
+            if n_held_out:
+                self._rounds.record(held_out_loss=held_out_loss / n_held_out, held_out=n_held_out)
+        return np.stack([answer.slopes, answer.curvatures], axis=-1)
 
 
 def count_intervals(session: Session) -> Floats:
@@ -124,89 +130,22 @@ def grow_trees(
         return Acknowledgement()
 
     session.once(f"begun-{name}", Acknowledgement, begin)
-    first = first_cells(agreed.n_bins, len(agreed.times))
-    rounds = session.rounds(
-        plan.n_estimators, messages.Ensemble, lambda: messages.Ensemble.empty(len(first) - 1), name=name
-    )
-    for number in rounds:
-        growing, gain = _grow(session, rounds, first, plan)
-        rounds.state = rounds.state.with_tree(growing.tree(plan.l2_regularization, plan.learning_rate), gain)
-        if len(growing.nodes) == 1 or _is_stale(rounds, number, plan.n_iter_no_change):
+    criterion = HazardGains(first_cells(agreed.n_bins, len(agreed.times)), plan)
+    rounds = session.rounds(plan.n_estimators, messages.Ensemble, messages.Ensemble.none, name=name)
+    for _ in rounds:
+        tree = HazardRound(session, rounds).run(criterion, plan.max_depth)
+        rounds.state = rounds.state.followed_by(tree)
+        losses = [each.get("held_out_loss", np.inf) for each in [*rounds.history, rounds.metrics]]
+        # The loss of a round is that before its tree.
+        if len(tree.column) == 1 or (np.isfinite(losses[-1]) and is_stale(losses, plan.n_iter_no_change)):
             rounds.stop()
     return rounds.state, rounds.history
 
 
-def _grow(session: Session, rounds: Rounds[messages.Ensemble], first: Sums, plan: Plan) -> tuple[Growing, Floats]:
-    growing, gain = Growing(), np.zeros(len(first) - 1)
-    frontier, parent_sums = [0], dict[int, tuple[Sums, Sums]]()
-    for _ in range(plan.max_depth):
-        sums = _sums(session, rounds, growing, frontier, parent_sums)
-        if frontier == [0]:
-            growing.sums[0] = (int(sums[0][0][: first[1]].sum()), int(sums[0][1][: first[1]].sum()))
-        slopes, curvatures = (np.stack([sums[node][k] for node in frontier]) for k in range(2))
-        splits = find_splits(slopes, curvatures, first, plan.l2_regularization, plan.least)
-        split: list[int] = []
-        parent_sums = {}
-        for place in np.flatnonzero(splits.gain > 0).tolist():
-            node, cell = frontier[place], int(splits.cell[place])
-            column = int(np.searchsorted(first, cell, side="right")) - 1
-            sides = growing.split(node, column, cell - int(first[column]), splits.slope[place], splits.curvature[place])
-            gain[column] += splits.gain[place]
-            split += sides
-            parent_sums |= dict.fromkeys(sides, sums[node])
-        frontier = split
-        if not frontier:
-            break
-    return growing, gain
-
-
-def _sums(
-    session: Session,
-    rounds: Rounds[messages.Ensemble],
-    growing: Growing,
-    frontier: list[int],
-    parent_sums: dict[int, tuple[Sums, Sums]],
-) -> dict[int, tuple[Sums, Sums]]:
-    """Return slopes and curvatures by cell of every leaf at the frontier.
-
-    Only the sums of the lighter of two siblings are requested; those of the other are the parent's minus these. If a
-    site is lost during a sum, the sum may or may not include its patients. Then the sums of both siblings are requested
-    again, so that all sums of a level are of the same patients.
-    """
-    while True:
-        sites, requested = session.sites, frontier
-        if growing.sites == sites:
-            requested = [node for node in frontier if growing.lighter(node)]
-        sums = _ask(session, rounds, growing, requested)
-        if session.sites == sites:
-            break
-    growing.sites = sites
-    for node in set(frontier) - set(requested):
-        sibling = node + 1 if node % 2 else node - 1
-        sums[node] = (parent_sums[node][0] - sums[sibling][0], parent_sums[node][1] - sums[sibling][1])
-    return sums
-
-
-def _ask(
-    session: Session, rounds: Rounds[messages.Ensemble], growing: Growing, wanted: list[int]
-) -> dict[int, tuple[Sums, Sums]]:
-    trees = rounds.state
-    leaves = np.array(wanted, dtype=np.int32)
-    request = messages.Level.of(len(trees.roots), growing.tree(), trees.last_tree, leaves)
-    answer = session.sum(HazardSite.sum_slopes, request)
-    if wanted == [0]:
-        (loss, n_seen), (held_out_loss, n_held_out) = (answer.losses / [LOSS_UNIT, 1.0]).tolist()
-        rounds.record(loss=loss / max(n_seen, 1.0))
-        if n_held_out:
-            rounds.record(held_out_loss=held_out_loss / n_held_out, held_out=n_held_out)
-    return {node: (answer.slopes[k], answer.curvatures[k]) for k, node in enumerate(wanted)}
-
-
-def _is_stale(rounds: Rounds[messages.Ensemble], number: int, n_iter_no_change: int) -> bool:
-    """Return True if the held-out log-loss has not decreased for `n_iter_no_change` trees.
-
-    The loss of a round is measured before its tree is added.
-    """
-    losses = [each.get("held_out_loss", np.inf) for each in rounds.history]
-    losses.append(rounds.metrics.get("held_out_loss", np.inf))
-    return bool(np.isfinite(losses[-1]) and number - 1 - int(first_least(losses)) >= n_iter_no_change)
+def gain_by_column(trees: messages.Ensemble, n_columns: int) -> Floats:
+    """Return the sum of the gains of the splits on each column, shape (n_columns,)."""
+    total, ends = np.zeros(n_columns), np.append(trees.roots[1:], len(trees.column))
+    for root, end in zip(trees.roots.tolist(), ends.tolist(), strict=True):
+        inner = root + np.flatnonzero(trees.column[root:end] >= 0)
+        total += np.bincount(trees.column[inner], trees.gain[inner], minlength=n_columns)
+    return total

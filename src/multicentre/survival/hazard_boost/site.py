@@ -11,6 +11,7 @@ sites. Their values are the same masked and unmasked.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -24,11 +25,12 @@ from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.maths import LARGEST_STEP, first_cells, last_intervals
+from multicentre.trees.site import TreePart
+from multicentre.trees.table import check_leaves, check_splits
 
-# Maximum depth of a tree, and the number of nodes of a full tree of this depth.
-MOST_DEPTH = 12
-# 1 + 2 + 4 + ... + 2^12 = 2^13 - 1.
-MOST_NODES = 2 ** (MOST_DEPTH + 1) - 1
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int32]
+Sums = NDArray[np.int64]
 # Largest numbers of trees of a model and of cells of a sum.
 MOST_TREES = 100_000
 # Sums of slopes, of curvatures and numbers of patients: three tables of 2^26 64-bit integers, 1.5 GiB.
@@ -74,78 +76,24 @@ def check_pass(request: messages.Beginning, before: messages.Beginning) -> None:
         )
 
 
-def check_level(request: messages.Level, max_bins: NDArray[np.int64], n_leaves: int) -> None:
-    """Raise MessageError unless the growing tree has these columns, and the leaves to sum are different leaves.
+def check_level(request: messages.Level, n_bins: Sums) -> None:
+    """Raise MessageError unless the trees have these columns, of which the last are intervals, and bins at both sides.
 
-    Parameters
-    ----------
-    request : Level
-    max_bins : array of shape (d + 1,)
-        Number of bins of every column, and of intervals.
-    n_leaves : int
-        Number of leaves that are summed.
+    The leaves to sum must be different leaves of the last tree.
     """
-    if not 0 <= request.number < MOST_TREES:
+    if not 0 <= request.since < MOST_TREES or not 0 < len(request.roots) <= MOST_TREES - request.since:
         raise MessageError(
-            f"number must be from 0 to {MOST_TREES - 1}; got {request.number}",
-            where="Level.number",
+            f"there must be one growing tree after at most {MOST_TREES - 1} finished ones; got {len(request.roots)} "
+            f"trees after {request.since}",
+            where="Level.since",
             hint="Fit fewer trees.",
         )
-    check_tree(request.growing, max_bins)
-    wanted = request.wanted.tolist()
-    good = bool(wanted) and len(wanted) == len(set(wanted)) and set(wanted) <= set(range(len(request.column)))
-    if not good or (request.column[wanted] >= 0).any():
-        raise MessageError("wanted must be different leaves of the tree; got other nodes", where="Level.wanted")
-    n_cells = n_leaves * int(max_bins.sum())
-    if n_cells > MOST_CELLS:
-        hint = "Lower max_depth or max_bins."
-        raise MessageError(f"sums must have at most {MOST_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)
-
-
-def check_tree(tree: messages.Tree, max_bins: NDArray[np.int64]) -> None:
-    """Raise MessageError unless the arrays form a tree with bins on either side of each cut, of depth at most 12.
-
-    Examples
-    --------
-    >>> leaf = np.array([-1], dtype=np.int32)
-    >>> check_tree(messages.Tree(leaf, leaf, leaf, leaf, np.zeros(1)), np.array([2, 4]))
-    """
-    from multicentre.survival.kernels.hazard import is_tree
-
-    if len(tree.column) > MOST_NODES or not is_tree(tree.column, tree.cut, tree.left, tree.right, max_bins):
-        raise MessageError("the nodes must form a tree of these columns and bins; got others", where="Tree")
-    if int(node_depths(tree).max()) > MOST_DEPTH:
+    check_splits(request, n_bins - 1)
+    check_leaves(request, request.wanted, int(request.roots[-1]))
+    if not (np.abs(request.value) <= LARGEST_STEP).all():
         raise MessageError(
-            f"the tree must have a depth of at most {MOST_DEPTH}; got a deeper one",
-            where="Tree",
-            hint="Lower max_depth.",
+            f"values of leaves must be at most {LARGEST_STEP:g} in magnitude; got larger ones", where="Level.value"
         )
-    if not (np.abs(tree.value) <= LARGEST_STEP).all():
-        raise MessageError(
-            f"values of leaves must be at most {LARGEST_STEP:g} in magnitude; got larger ones", where="Tree.value"
-        )
-
-
-def node_depths(tree: messages.Tree) -> NDArray[np.int64]:
-    """Return the depth of each node, shape (m,).
-
-    Examples
-    --------
-    >>> i4 = lambda *v: np.array(v, dtype=np.int32)
-    >>> node_depths(messages.Tree(i4(0, -1, -1), i4(0, 0, 0), i4(1, -1, -1), i4(2, -1, -1), np.zeros(3))).tolist()
-    [0, 1, 1]
-    """
-    depth = np.zeros(len(tree.column), dtype=np.int64)
-    for node in np.flatnonzero(tree.column >= 0).tolist():
-        depth[[tree.left[node], tree.right[node]]] = depth[node] + 1
-    return depth
-
-
-Floats = NDArray[np.float64]
-
-Integers = NDArray[np.int32]
-
-Sums = NDArray[np.int64]
 
 
 class Rows:
@@ -179,7 +127,7 @@ class Rows:
         self._fewest, self._n_counted = len(last), 0
         self._derive()
 
-    def catch_up(self, trees: messages.Ensemble) -> None:
+    def catch_up(self, trees: messages.Trees) -> None:
         """Add the new trees to the margins in order; after a return to fewer trees, add all of them again."""
         from multicentre.survival.kernels.hazard import add_trees
 
@@ -188,14 +136,13 @@ class Rows:
             return
         if n_estimators < self._n_trees:
             self._margins[:], self._n_trees = self._memory.base, 0
-        cuts = trees.cut.astype(np.float64)
-        nodes = (trees.column, cuts, trees.left, trees.right, trees.value)
-        add_trees(self._margins, self._binned, self._last, trees.roots[self._n_trees :], *nodes)
+        new = trees.only(messages.Trees).slice(self._n_trees)
+        add_trees(self._margins, self._binned, self._last, new.roots, *_nodes_of(new), new.value)
         self._n_trees = n_estimators
         self._derive()
 
     def sum_by_bin(
-        self, tree: messages.Tree, wanted: Integers, first: Sums, *, held_out: bool = False
+        self, tree: messages.Trees, wanted: Integers, first: Sums, *, held_out: bool = False
     ) -> tuple[Sums, Sums, Sums]:
         """Return sums of slopes and curvatures, and numbers of patients, at the requested leaves, each (s, q).
 
@@ -205,12 +152,10 @@ class Rows:
 
         row = np.full(len(tree.column), -1, dtype=np.int32)
         row[wanted] = np.arange(len(wanted))
-        cuts = tree.cut.astype(np.float64)
-        nodes = (tree.column, cuts, tree.left, tree.right)
         last = np.where(self._held_out, self._last, -1).astype(np.int32) if held_out else self.seen
-        return sum_by_bin(self._binned, last, self._slopes, self._curvatures, *nodes, row, first)
+        return sum_by_bin(self._binned, last, self._slopes, self._curvatures, *_nodes_of(tree), row, first)
 
-    def fewest_in_leaf(self, trees: messages.Ensemble) -> int:
+    def fewest_in_leaf(self, trees: messages.Trees) -> int:
         """Return the number of patients in the smallest non-empty leaf of any tree.
 
         Patients used for trees and those held out are counted separately, because their losses leave separately.
@@ -218,8 +163,7 @@ class Rows:
         from multicentre.survival.kernels.hazard import count_leaves
 
         for number in range(self._n_counted, len(trees.roots)):
-            tree = trees.first(number + 1).last_tree
-            nodes = tree.column, tree.cut.astype(np.float64), tree.left, tree.right
+            nodes = _nodes_of(trees.only(messages.Trees).slice(number, number + 1))
             for chosen in (self._held_out, ~self._held_out):
                 last = np.where(chosen, self._last, -1).astype(np.int32)
                 counts = count_leaves(self._binned, last, *nodes, self._margins.shape[1])
@@ -252,16 +196,23 @@ class Rows:
         return draw_uniform(self._keys, self._memory.seed, number)
 
 
+def _nodes_of(trees: messages.Trees) -> tuple[Integers, Floats, Integers, Integers]:
+    """Return columns, cuts and children, in the order of the compiled functions."""
+    return trees.column, trees.cut.astype(np.float64), trees.left, trees.right
+
+
 def _keys(data: SurvivalData) -> NDArray[np.uint64]:
     from multicentre.survival.kernels.pairs import patient_keys
 
     return patient_keys(data.X, data.time, data.event, data.ids)
 
 
-class HazardSite(SurvivalPart):
+class HazardSite(TreePart, SurvivalPart):
     """The site part of FedHazardBoost."""
 
     method: ClassVar[str] = "fed-hazard-boost"
+    # 2: children follow from the order of the splits, and requests contain the trees that a site lacks.
+    revision: ClassVar[int] = 2
     remembers: ClassVar[type[Message]] = messages.Memory
     lengths: ClassVar[Lengths] = {
         "K": "intervals of time",
@@ -282,28 +233,33 @@ class HazardSite(SurvivalPart):
     def begin(self, request: messages.Beginning) -> Acknowledgement:
         """Check and store the initial log odds and the fold that the trees of this pass do not use."""
         check_beginning(request, len(self.agreed.times))
-        before = self.memory.beginning
+        before = self.memory
         if len(before.base):
             check_pass(request, before)
         if not len(before.base) or request.held_out != before.held_out:
-            self.state, self._rows = self._without_trees(self.agreed, request), None
+            self.state, self._rows, self._grown = self._without_trees(self.agreed, request), None, None
         return Acknowledgement()
 
     @step(releases=messages.Histograms, when="every round", summed=True)
     def sum_slopes(self, request: messages.Level) -> messages.Histograms:
         """Sum slopes and curvatures of the log-loss by node and bin, for the next splits of a tree."""
-        max_bins = np.append(self.agreed.n_bins, len(self.agreed.times))
+        n_bins = np.append(self.agreed.n_bins, len(self.agreed.times))
+        check_level(request, n_bins)
+        trees = request.only(messages.Trees)
+        n_finished, wanted = len(trees.roots) - 1, request.wanted - request.roots[-1]
+        growing = trees.slice(n_finished)
         # Unmasked, leaves that are not requested count too: their sums follow from those of a parent and of a sibling.
-        leaves = request.wanted if self.masked else np.flatnonzero(request.column < 0).astype(np.int32)
-        check_level(request, max_bins, len(leaves))
-        rows = self._caught_up(request, max_bins)
+        leaves = wanted if self.masked else np.flatnonzero(growing.column < 0).astype(np.int32)
+        check_cells(len(leaves) * int(n_bins.sum()))
+        rows = self._caught_up(request.since, trees.slice(0, n_finished))
+        self.take_growth(len(self.memory.roots), growing)
         first = first_cells(self.agreed.n_bins, len(self.agreed.times))
-        slopes, curvatures, cells = rows.sum_by_bin(request.growing, leaves, first)
-        wanted = np.argmax(leaves == request.wanted[:, None], axis=1)
+        slopes, curvatures, cells = rows.sum_by_bin(growing, leaves, first)
+        places = np.argmax(leaves == wanted[:, None], axis=1)
         if not self.masked:
-            cells = np.append(cells, rows.sum_by_bin(request.growing, leaves, first, held_out=True)[2])
+            cells = np.append(cells, rows.sum_by_bin(growing, leaves, first, held_out=True)[2])
         behind = self._behind_level(rows, cells)
-        return messages.Histograms(slopes[wanted], curvatures[wanted], rows.losses, patients=behind)
+        return messages.Histograms(slopes[places], curvatures[places], rows.losses, patients=behind)
 
     def first_memory(self, agreed: Agreed) -> messages.Memory:
         """Return a state without initial log odds and without trees."""
@@ -311,17 +267,9 @@ class HazardSite(SurvivalPart):
 
     def _without_trees(self, agreed: Agreed, beginning: messages.Beginning) -> messages.Memory:
         """Return the state at the beginning of a pass."""
-        none = np.zeros(0, dtype=np.int32)
-        return messages.Memory(
-            **{name: getattr(agreed, name) for name in Agreed.declarations()},
-            **{name: getattr(beginning, name) for name in messages.Beginning.declarations()},
-            roots=none,
-            node_column=none,
-            cut=none,
-            left=none,
-            right=none,
-            value=np.zeros(0),
-        )
+        start = {name: getattr(beginning, name) for name in messages.Beginning.declarations()}
+        agreement = {name: getattr(agreed, name) for name in Agreed.declarations()}
+        return messages.Memory(**agreement, **start, **messages.Trees.none().fields)
 
     @property
     def memory(self) -> messages.Memory:
@@ -347,30 +295,36 @@ class HazardSite(SurvivalPart):
         """
         if self.masked:
             return self.behind()
-        fewest = np.array([rows.fewest_in_leaf(self.memory.trees)])
+        fewest = np.array([rows.fewest_in_leaf(self.memory)])
         return min(self.behind(each) for each in (cells, rows.losses[:, 1], fewest))
 
-    def _caught_up(self, request: messages.Level, max_bins: NDArray[np.int64]) -> Rows:
-        """Return the patients' rows under the trees that the coordinator has finished."""
+    def finished_trees(self) -> messages.Memory:
+        """Return the site's state, which contains the trees of the pass."""
+        return self.memory
+
+    def add_trees(self, new: messages.Trees) -> None:
+        """Add trees to the site's state."""
         memory = self.memory
-        if not len(memory.base):
+        self.state = replace(memory, **memory.only(messages.Trees).followed_by(new).fields)
+
+    def _caught_up(self, since: int, news: messages.Trees) -> Rows:
+        """Return the patients' rows under the trees that the coordinator has finished."""
+        if not len(self.memory.base):
             raise ConfigurationError(
                 "the site must have initial log odds before this step; got none",
                 where="sum_slopes",
                 hint="Start a new fit.",
             )
-        if request.number == len(memory.roots) + 1 and len(request.last_column):
-            check_tree(request.last, max_bins)
-            memory = memory.with_tree(request.last)
-            self.state = memory
-        if request.number != len(memory.roots):
-            raise ConfigurationError(
-                f"number must be that of the finished trees, {len(memory.roots)}; got {request.number}",
-                where="Level.number",
-                hint="Start a new fit.",
-            )
+        self.take_trees(since, news)
         if self._rows is None:
-            self._rows = Rows(self.patients, self.data, self._last, memory)
+            self._rows = Rows(self.patients, self.data, self._last, self.memory)
             self._patients = None  # frees the unbinned columns, which Rows does not need
-        self._rows.catch_up(memory.trees)
+        self._rows.catch_up(self.memory)
         return self._rows
+
+
+def check_cells(n_cells: int) -> None:
+    """Raise MessageError for sums with too many cells."""
+    if n_cells > MOST_CELLS:
+        hint = "Lower max_depth or max_bins."
+        raise MessageError(f"sums must have at most {MOST_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)

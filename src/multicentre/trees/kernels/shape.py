@@ -42,3 +42,23 @@ def place_children(roots: Integers, column: Integers) -> tuple[Integers, int]:
         if child != end:
             return left, -1
     return left, longest
+
+
+@njit(cache=True, nogil=True)
+def find_wrong_split(column: Integers, cut: Integers, lowest: int, n_cuts: NDArray[np.int64]) -> int:
+    """Return 1 if a column does not exist, else 2 if a cut is below `lowest` or above those of its column, else 0.
+
+    Examples
+    --------
+    >>> i4 = lambda *v: np.array(v, dtype=np.int32)
+    >>> splits = [(0, 2), (1, 2), (0, 3), (-1, 3)]
+    >>> [find_wrong_split(i4(column), i4(cut), 0, np.array([3])) for column, cut in splits]
+    [0, 1, 2, 0]
+    """
+    result = 0
+    for node in range(column.shape[0]):
+        if column[node] < -1 or column[node] >= n_cuts.shape[0]:
+            return 1
+        if column[node] >= 0 and not lowest <= cut[node] < n_cuts[column[node]]:
+            result = 2
+    return result

@@ -60,7 +60,7 @@ def test_no_allowed_split_gains_more(seed, l2_regularization, least):
         np.concatenate([each.sum((2, 3)), each.sum((1, 2, 3))[:, None], each.sum((1, 3)), each.sum((1, 2))], axis=1)
         for each in whole
     ]
-    found = find_splits(*cells, first, l2_regularization, least)
+    found = find_splits(np.stack(cells, axis=-1), first, l2_regularization, least)
     for node in range(2):
         best, where = 0.0, None
         for column in range(4):
@@ -77,10 +77,10 @@ def test_no_allowed_split_gains_more(seed, l2_regularization, least):
                         best, where = gain, (cut, gl, gr)
         assert found.gain[node] == pytest.approx(best, abs=1e-9)
         if where:
-            assert found.cell[node] == where[0]
-            np.testing.assert_allclose(found.slope[node] / UNIT, where[1:])
+            assert first[found.column[node]] + found.cut[node] == where[0]
+            np.testing.assert_allclose([found.left[node, 0] / UNIT, found.right[node, 0] / UNIT], where[1:])
 
 
 def test_a_leaf_moves_by_the_newton_step_but_not_far():
-    slopes, curvatures = np.array([-6, 10**6, 0]) * int(UNIT), np.array([2, 1, 0]) * int(UNIT)
-    assert leaf_values(slopes, curvatures, 1.0, 0.5).tolist() == [1.0, -LARGEST_STEP, 0.0]
+    sums = np.array([[-6, 2], [10**6, 1], [0, 0]]) * int(UNIT)
+    assert leaf_values(sums, 1.0, 0.5).tolist() == [1.0, -LARGEST_STEP, 0.0]

@@ -15,16 +15,15 @@ from multicentre.survival.hazard_boost.site import HazardSite
 from support.hazard_toy import federate, parts_of, simulate
 
 DATA = simulate(300)
-NONE = np.zeros(0, dtype=np.int32)
-NO_TREE = messages.Tree(NONE, NONE, NONE, NONE, np.zeros(0))
+NO_TREE = messages.Trees.none()
 
 
 def i4(*values):
     return np.array(values, dtype=np.int32)
 
 
-LEAF = messages.Tree(i4(-1), i4(-1), i4(-1), i4(-1), np.array([0.5]))
-STUMP = messages.Tree(i4(0, -1, -1), i4(3, -1, -1), i4(1, -1, -1), i4(2, -1, -1), np.array([0.0, 0.5, -0.5]))
+LEAF = messages.Trees(i4(0), i4(-1), i4(-1), np.array([0.5]))
+STUMP = messages.Trees(i4(0), i4(0, -1, -1), i4(3, -1, -1), np.array([0.0, 0.5, -0.5]))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,8 @@ def part(agreed):
 
 
 def ask(number=0, growing=LEAF, last=NO_TREE, wanted=(0,)):
-    return messages.Level.of(number, growing, last, i4(*wanted))
+    """Return a request with the growing tree number `number`, of which the site may lack the last finished one."""
+    return messages.Level.of(number - len(last.roots), last, growing, i4(*wanted))
 
 
 def test_every_column_holds_the_same_sums(part):
@@ -59,19 +59,21 @@ def test_every_column_holds_the_same_sums(part):
 
 def test_a_repeated_ask_changes_nothing(part):
     part.sum_slopes(ask())
+    part.sum_slopes(ask(growing=STUMP, wanted=(1,)))
     one, two = (part.sum_slopes(ask(1, last=STUMP)) for _ in range(2))
     assert np.array_equal(one.slopes, two.slopes)
     assert len(part.memory.roots) == 1
 
 
 def test_a_site_goes_on_from_what_it_remembers(part, agreed):
-    for number, last in enumerate([NO_TREE, STUMP, LEAF]):
+    part.sum_slopes(ask(growing=STUMP, wanted=(1,)))
+    for number, last in enumerate([STUMP, LEAF], 1):
         answer = part.sum_slopes(ask(number, last=last))
     again = HazardSite("lyon", DATA)
     again.state = decode(messages.Memory, encode(dataclasses.replace(part.state)))
     assert np.array_equal(again.sum_slopes(ask(2)).slopes, answer.slopes)
-    part.state = _fresh(agreed).state
-    assert np.array_equal(part.sum_slopes(ask()).slopes, _fresh(agreed).sum_slopes(ask()).slopes)
+    again.state, again._grown = _fresh(agreed).state, None
+    assert np.array_equal(again.sum_slopes(ask()).slopes, _fresh(agreed).sum_slopes(ask()).slopes)
 
 
 def _fresh(agreed):
@@ -89,8 +91,8 @@ WRONG = {
     "a node below none": ask(wanted=(-1,)),
     "a column that is not": ask(growing=dataclasses.replace(STUMP, column=i4(9, -1, -1)), wanted=(1,)),
     "a bin that is not": ask(growing=dataclasses.replace(STUMP, cut=i4(99, -1, -1)), wanted=(1,)),
-    "a cycle": ask(growing=dataclasses.replace(STUMP, left=i4(0, -1, -1)), wanted=(1,)),
-    "two parents": ask(growing=dataclasses.replace(STUMP, left=i4(2, -1, -1)), wanted=(1,)),
+    "no child": ask(growing=messages.Trees(i4(0), i4(0), i4(3), np.zeros(1))),
+    "children of no split": ask(growing=dataclasses.replace(STUMP, column=i4(-1, -1, -1)), wanted=(1,)),
     "a huge leaf": ask(1, last=dataclasses.replace(STUMP, value=np.array([0.0, 1e9, 0.0]))),
     "no tree at all": ask(growing=NO_TREE),
 }
