@@ -186,34 +186,6 @@ def count_leaves(
     return patients
 
 
-@njit(cache=True, nogil=True)
-def is_tree(column: Integers, cut: Integers, left: Integers, right: Integers, max_bins: NDArray[np.int64]) -> bool:
-    """Return True if arrays form a tree, parents before children, with bins on either side of each cut.
-
-    Examples
-    --------
-    >>> i4 = lambda *v: np.array(v, dtype=np.int32)
-    >>> is_tree(i4(0, -1, -1), i4(0, -1, -1), i4(1, -1, -1), i4(2, -1, -1), np.array([2]))
-    True
-    >>> is_tree(i4(0, -1, -1), i4(0, -1, -1), i4(1, -1, -1), i4(1, -1, -1), np.array([2]))
-    False
-    """
-    n_nodes = column.shape[0]
-    parents = np.zeros(n_nodes, dtype=np.int64)
-    for node in range(n_nodes):
-        is_leaf = column[node] == -1
-        if is_leaf and left[node] == -1 and right[node] == -1:
-            continue
-        has_column = 0 <= column[node] < max_bins.shape[0]
-        if is_leaf or not has_column or not 0 <= cut[node] < max_bins[column[node]] - 1:
-            return False
-        for child in (left[node], right[node]):
-            if not node < child < n_nodes:
-                return False
-            parents[child] += 1
-    return n_nodes > 0 and bool((parents[1:] == 1).all())
-
-
 Sums = NDArray[np.int64]
 
 # Number of patients per block.

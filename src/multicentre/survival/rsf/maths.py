@@ -126,17 +126,3 @@ def drawn_total(counts: Counts) -> Counts:
     """
     n_groups = (counts.shape[1] - 3) // 2
     return np.asarray(counts[:, n_groups:-2].sum(axis=1), dtype=np.int64)
-
-
-def node_places(tree: Integers) -> tuple[Counts, Counts]:
-    """Return the order of nodes sorted by tree, and the new place of each node, both of shape (m,).
-
-    Examples
-    --------
-    >>> [each.tolist() for each in node_places(np.array([0, 1, 0, 1]))]
-    [[0, 2, 1, 3], [0, 2, 1, 3]]
-    """
-    order = np.argsort(tree, kind="stable")
-    places = np.empty(len(tree), dtype=np.int64)
-    places[order] = np.arange(len(tree))
-    return order, places

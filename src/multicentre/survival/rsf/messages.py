@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Message, array, count
 from multicentre.core.steps import Release
 from multicentre.errors import MessageError
+from multicentre.trees.table import MAX_NODES, NodeTable, check_leaves, check_splits
 
 Integers = NDArray[np.int32]
 
@@ -46,16 +48,12 @@ class Samples(Release):
 
 
 @dataclass(frozen=True)
-class Standing(Message):
+class Standing(NodeTable):
     """Current state of some trees, and the leaves to count."""
 
+    max_depth: ClassVar[int] = MAX_NODES
     seed: int = count("seed of the draws of patients")
     tree: Integers = array("numbers of the trees", ("t",), dtype="i4")
-    root: Integers = array("first node of every tree", ("t",), dtype="i4")
-    column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
-    cut: Integers = array("last bin of the left side", ("m",), dtype="i4")
-    left: Integers = array("child for bins up to the cut, counted from the root", ("m",), dtype="i4")
-    right: Integers = array("child for bins above, counted from the root", ("m",), dtype="i4")
     wanted: Integers = array("leaves to count", ("s",), dtype="i4")
 
 
@@ -91,15 +89,17 @@ class Leaves(Release):
 
 
 @dataclass(frozen=True)
-class Forest(Message):
-    """Nodes of all trees in order of creation; children are places in this list."""
+class CountedNodes(NodeTable):
+    """Trees with the counts of their nodes."""
 
-    tree: Integers = array("number of a node's tree", ("m",), dtype="i4")
-    column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
-    cut: Integers = array("last bin of the left side", ("m",), dtype="i4")
-    left: Integers = array("child for bins up to the cut", ("m",), dtype="i4")
-    right: Integers = array("child for bins above", ("m",), dtype="i4")
+    max_depth: ClassVar[int] = MAX_NODES
     counts: Counts = array("counts of a node's drawn patients", ("m", "f"), dtype="i8")
+
+
+@dataclass(frozen=True)
+class Forest(CountedNodes):
+    """State of the coordinator between levels."""
+
     frontier: Integers = array("leaves that may still be split", ("o",), dtype="i4")
     gain: NDArray[np.float64] = array("sum of the log-rank statistics by column", ("d",))
 
@@ -110,7 +110,7 @@ MOST_WORDS = 2**24
 # Largest numbers of trees of a forest and of nodes of a request.
 MOST_TREES = 10_000
 
-# Column, cut and two children per node are four 32-bit integers: 64 MiB for 2^22 nodes.
+# Column, cut and children per node are four 32-bit integers: 64 MiB for 2^22 nodes.
 MOST_NODES = 2**22
 
 # Bits of a word that hold counts, as in LARGEST_WORD.
@@ -135,11 +135,12 @@ def check_standing(request: Standing, max_bins: NDArray[np.int64]) -> None:
             f"there must be trees with numbers from 0 to {MOST_TREES - 1} and a non-negative seed; got others",
             where="Standing.tree",
         )
-    _check_trees(request, max_bins)
-    wanted = request.wanted
-    inside = len(wanted) > 0 and (wanted >= 0).all() and (wanted < len(request.column)).all()
-    if not inside or len(np.unique(wanted)) != len(wanted) or (request.column[wanted] >= 0).any():
-        raise MessageError("wanted must be different leaves of the trees; got other nodes", where="Standing.wanted")
+    if not 0 < len(request.column) <= MOST_NODES:
+        raise MessageError(
+            f"the trees must have 1 to {MOST_NODES} nodes; got {len(request.column)}", where="Standing.column"
+        )
+    check_splits(request, max_bins - 1)
+    check_leaves(request, request.wanted)
 
 
 def check_level(request: Level, max_bins: NDArray[np.int64], n_times: int) -> None:
@@ -164,19 +165,3 @@ def check_words(n_words: int) -> None:
             where="Level",
             hint="Request fewer nodes at a time.",
         )
-
-
-def _check_trees(request: Standing, max_bins: NDArray[np.int64]) -> None:
-    from multicentre.survival.kernels.hazard import is_tree
-
-    ends = np.append(request.root[1:], len(request.column))
-    if not 0 < len(request.column) <= MOST_NODES or not len(request.root):
-        raise MessageError(
-            f"the trees must have 1 to {MOST_NODES} nodes; got {len(request.column)}", where="Standing.column"
-        )
-    if request.root[0] != 0 or (ends <= request.root).any():
-        raise MessageError("root must start at 0 and increase; got others", where="Standing.root")
-    for start, stop in zip(request.root.tolist(), ends.tolist(), strict=True):
-        nodes = slice(start, stop)
-        if not is_tree(request.column[nodes], request.cut[nodes], request.left[nodes], request.right[nodes], max_bins):
-            raise MessageError("the nodes must form a tree of these columns and bins; got others", where="Standing")

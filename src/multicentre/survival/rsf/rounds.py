@@ -14,7 +14,7 @@ coordinator computes the survival curve of every leaf.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ from multicentre.survival.rsf.maths import (
     drawn_total,
     first_words,
     leaf_curves,
-    node_places,
 )
 from multicentre.survival.rsf.site import ForestSite
 
@@ -68,10 +67,9 @@ def grow_forest(session: Session, agreed: Agreed, plan: Plan) -> tuple[messages.
 
     def start() -> messages.Forest:
         samples = session.sum(ForestSite.count_samples, messages.Sampling(plan.seed, plan.n_estimators, plan.n_groups))
-        none, trees = np.full(plan.n_estimators, -1, dtype=np.int32), np.arange(plan.n_estimators, dtype=np.int32)
-        gain = np.zeros(len(agreed.columns))
-        roots = messages.Forest(trees, none, none, none, none, samples.counts, trees, gain)
-        return _within_reach(roots, plan.settings)
+        roots = messages.CountedNodes.leaves(plan.n_estimators, counts=samples.counts)
+        forest = messages.Forest(**roots.fields, frontier=roots.roots, gain=np.zeros(len(agreed.columns)))
+        return _within_reach(forest, plan.settings)
 
     depth = DEEPEST if plan.settings.max_depth is None else plan.settings.max_depth
     rounds = session.rounds(depth, messages.Forest, start, name="levels")
@@ -88,7 +86,6 @@ def grow_forest(session: Session, agreed: Agreed, plan: Plan) -> tuple[messages.
 def count_leaves(session: Session, agreed: Agreed, plan: Plan, forest: messages.Forest) -> Counts:
     """Return counts of the drawn patients of every leaf by time of the grid, shape (L, 2 K + 1), leaves in order."""
     leaves = np.flatnonzero(forest.column < 0).astype(np.int32)
-    leaves = leaves[np.argsort(forest.tree[leaves], kind="stable")]
     fields = np.arange(len(leaves) + 1) * (2 * len(agreed.times) + 1)
 
     def request() -> messages.Leaves:
@@ -103,22 +100,19 @@ def count_leaves(session: Session, agreed: Agreed, plan: Plan, forest: messages.
 
 def as_trees(forest: messages.Forest, counts: Counts, agreed: Agreed) -> Trees:
     """Return the forest with thresholds in the units of the columns, and a curve for each leaf."""
-    order, places = node_places(forest.tree)
-    column, cut = forest.column[order], forest.cut[order]
-    inner = column >= 0
-    left, right = (np.where(inner, places[each[order]], -1).astype(np.int32) for each in (forest.left, forest.right))
+    column, cut, inner = forest.column, forest.cut, forest.column >= 0
     threshold = np.zeros(len(column))
     threshold[inner] = agreed.edges[agreed.first[column[inner]] + cut[inner]]
     leaf = np.where(inner, -1, np.cumsum(~inner) - 1).astype(np.int32)
-    n_estimators = int(forest.tree.max()) + 1
+    n_estimators = len(forest.roots)
     return Trees(
         agreed.times,
-        np.searchsorted(forest.tree[order], np.arange(n_estimators)).astype(np.int32),
+        forest.roots,
         np.full(n_estimators, 1.0 / n_estimators),
         column,
         threshold,
-        left,
-        right,
+        forest.left,
+        forest.right,
         leaf,
         leaf_curves(counts),
         patients=0,
@@ -129,7 +123,7 @@ def _within_reach(forest: messages.Forest, settings: TreeSettings) -> messages.F
     """Remove leaves from the frontier that are too small to be split."""
     n_patients, n_events = forest.counts[forest.frontier, -2:].T
     enough = (n_patients >= 2 * settings.min_samples_leaf) & (n_events >= max(2 * settings.min_events_leaf, 1))
-    return _replaced(forest, frontier=forest.frontier[enough])
+    return replace(forest, frontier=forest.frontier[enough])
 
 
 def _find_splits(session: Session, agreed: Agreed, plan: Plan, forest: messages.Forest, number: int) -> Splits:
@@ -178,53 +172,25 @@ def _ask(
 
 def _standing(seed: int, forest: messages.Forest, wanted: Integers) -> messages.Standing:
     """Return the request for some leaves, with their trees only."""
-    trees = np.unique(forest.tree[wanted])
-    chosen_nodes = np.flatnonzero(np.isin(forest.tree, trees))
-    order, places = node_places(forest.tree[chosen_nodes])
-    nodes = chosen_nodes[order]
-    place_of = np.full(len(forest.tree), -1, dtype=np.int64)
-    place_of[chosen_nodes] = places
-    root = np.searchsorted(forest.tree[nodes], trees)
-    start = np.repeat(root, np.diff(np.append(root, len(nodes))))
-    left, right = (
-        np.where(forest.column[nodes] >= 0, place_of[each[nodes]] - start, -1).astype(np.int32)
-        for each in (forest.left, forest.right)
-    )
+    number = np.repeat(np.arange(len(forest.roots)), np.diff(forest.roots, append=len(forest.column)))
+    trees = np.unique(number[wanted])
+    is_chosen = np.isin(number, trees)
+    places = (np.cumsum(is_chosen) - 1).astype(np.int32)
     return messages.Standing(
+        places[forest.roots[trees]],
+        forest.column[is_chosen],
+        forest.cut[is_chosen],
         seed,
-        trees,
-        root.astype(np.int32),
-        forest.column[nodes],
-        forest.cut[nodes],
-        left,
-        right,
-        place_of[wanted].astype(np.int32),
+        trees.astype(np.int32),
+        places[wanted],
     )
 
 
 def _grown(forest: messages.Forest, splits: Splits) -> messages.Forest:
     """Return the forest with the nodes of one more level, which are the new frontier."""
-    split_places = np.flatnonzero(splits.column >= 0)
-    nodes, n_before = forest.frontier[split_places], len(forest.tree)
-    column, cut, left, right = (each.copy() for each in (forest.column, forest.cut, forest.left, forest.right))
-    column[nodes], cut[nodes] = splits.column[split_places], splits.cut[split_places]
-    left[nodes] = n_before + 2 * np.arange(len(nodes))
-    right[nodes] = left[nodes] + 1
-    none = np.full(2 * len(nodes), -1, dtype=np.int32)
-    column, cut, left, right = (np.concatenate([each, none]) for each in (column, cut, left, right))
-    return messages.Forest(
-        np.concatenate([forest.tree, np.repeat(forest.tree[nodes], 2)]),
-        column,
-        cut,
-        left,
-        right,
-        np.concatenate([forest.counts, splits.sides[split_places].reshape(2 * len(nodes), forest.counts.shape[1])]),
-        np.arange(n_before, n_before + 2 * len(nodes), dtype=np.int32),
-        forest.gain
-        + np.bincount(splits.column[split_places], splits.statistic[split_places], minlength=len(forest.gain)),
-    )
-
-
-def _replaced(forest: messages.Forest, frontier: Integers) -> messages.Forest:
-    nodes = (forest.tree, forest.column, forest.cut, forest.left, forest.right, forest.counts)
-    return messages.Forest(*nodes, frontier, forest.gain)
+    made = np.flatnonzero(splits.column >= 0)
+    column, sides = splits.column[made], splits.sides[made].reshape(2 * len(made), forest.counts.shape[1])
+    at = {"column": column, "cut": splits.cut[made]}
+    nodes, children = forest.only(messages.CountedNodes).split(forest.frontier[made], at, {"counts": sides})
+    gain = forest.gain + np.bincount(column, splits.statistic[made], minlength=len(forest.gain))
+    return messages.Forest(**nodes.fields, frontier=children, gain=gain)

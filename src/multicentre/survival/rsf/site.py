@@ -36,6 +36,8 @@ class ForestSite(SurvivalPart):
     """Site part of FedRSF."""
 
     method: ClassVar[str] = "fed-rsf"
+    # 2: children follow from the order of the splits.
+    revision: ClassVar[int] = 2
     lengths: ClassVar[Lengths] = {
         "T": "trees",
         "f": "counts of each tree or leaf: by time of events, by end of follow-up, patients, patients with an event",
@@ -92,18 +94,14 @@ class ForestSite(SurvivalPart):
         """Yield each tree's sample, and its nodes with the rows of the requested leaves."""
         row = np.full(len(request.column), -1, dtype=np.int32)
         row[request.wanted] = np.arange(len(request.wanted))
-        ends = np.append(request.root[1:], len(request.column)).tolist()
-        for tree, first, stop in zip(request.tree.tolist(), request.root.tolist(), ends, strict=True):
+        ends = np.append(request.roots[1:], len(request.column)).tolist()
+        for tree, first, stop in zip(request.tree.tolist(), request.roots.tolist(), ends, strict=True):
             nodes = slice(first, stop)
+            left = request.left[nodes] - np.int32(first)
+            children = left, left + np.int32(1)
             yield (
                 self._drawn(request.seed, tree),
-                (
-                    request.column[nodes],
-                    request.cut[nodes],
-                    request.left[nodes],
-                    request.right[nodes],
-                    row[nodes],
-                ),
+                (request.column[nodes], request.cut[nodes], *children, row[nodes]),
             )
 
     def _groups(self, n_groups: int) -> Counts:

@@ -10,7 +10,6 @@ from multicentre.survival.kernels.hazard import (
     count_leaves,
     derive_log_loss,
     find_stretches,
-    is_tree,
     survival_of_margins,
 )
 from support.examples import examples
@@ -105,28 +104,3 @@ def test_extreme_margins_give_whole_numbers_and_survival():
     survival = survival_of_margins(margins)
     assert ((survival >= 0) & (survival <= 1)).all()
     assert (np.diff(survival, axis=1) <= 0).all()
-
-
-@examples(50)
-@given(seeds, st.integers(0, 6))
-def test_drawn_trees_are_trees_and_broken_ones_are_not(seed, n_splits):
-    rng = np.random.default_rng(seed)
-    column, cut, left, right = draw_tree(rng, n_splits)
-    n_bins = np.array([5, 5, 5, N_TIMES])
-    assert is_tree(column, cut, left, right, n_bins)
-    if n_splits:
-        node = int(rng.choice(np.flatnonzero(column >= 0)))
-        for arrays, wrong in ((column, 4), (column, -2), (cut, -1), (cut, 6), (left, node), (right, len(column))):
-            kept = arrays[node]
-            arrays[node] = wrong
-            assert not is_tree(column, cut, left, right, n_bins)
-            arrays[node] = kept
-        left[node] = right[node]
-        assert not is_tree(column, cut, left, right, n_bins)
-
-
-def test_a_leaf_has_no_children():
-    none, child = np.array([-1], dtype=np.int32), np.array([0], dtype=np.int32)
-    assert is_tree(none, none, none, none, np.array([2]))
-    assert not is_tree(none, none, child, none, np.array([2]))
-    assert not is_tree(none, none, none, child, np.array([2]))

@@ -22,11 +22,9 @@ def i4(*values):
 STANDING = {
     "seed": 0,
     "tree": i4(0, 3),
-    "root": i4(0, 3),
+    "roots": i4(0, 3),
     "column": i4(0, -1, -1, -1),
     "cut": i4(2, -1, -1, -1),
-    "left": i4(1, -1, -1, -1),
-    "right": i4(2, -1, -1, -1),
     "wanted": i4(2, 3),
 }
 LEVEL = messages.Level(**STANDING, n_groups=3, tried=i4(0, 1, 1, 2).reshape(2, 2), bits=i4(8, 9))
@@ -56,13 +54,13 @@ def test_leaves_are_counted_in_all_detail(part):
 
 
 WRONG = {
-    "no tree": {"tree": i4(), "root": i4()},
+    "no tree": {"tree": i4(), "roots": i4()},
     "a tree below none": {"tree": i4(-1, 3)},
     "a tree beyond all": {"tree": i4(0, MOST_TREES)},
-    "a root that is not": {"root": i4(0, 4)},
-    "a root in the middle": {"root": i4(1, 3)},
-    "a child twice": {"right": i4(1, -1, -1, -1)},
-    "a child elsewhere": {"right": i4(3, -1, -1, -1)},
+    "a root that is not": {"roots": i4(0, 4)},
+    "a root in the middle": {"roots": i4(1, 3)},
+    "children of no split": {"column": i4(-1, -1, -1, -1)},
+    "no child": {"column": i4(0, -1, -1, 0)},
     "a column that is not": {"column": i4(4, -1, -1, -1)},
     "a bin that is not": {"cut": i4(7, -1, -1, -1)},
     "an inner node wanted": {"wanted": i4(0, 3)},
