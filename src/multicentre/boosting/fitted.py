@@ -44,8 +44,6 @@ Importance = Literal["gain", "weight", "cover", "total_gain", "total_cover"]
 IMPORTANCES: tuple[Importance, ...] = get_args(Importance)
 # Number of columns in the summary: those with the largest importances.
 N_SUMMARISED = 10
-# Number of columns in the plot of importances: more names do not fit on a page.
-N_SHOWN = 15
 # Cut of an indicator column, between its two values: 0 lies below the cut, 1 does not.
 _IS_MISSING = 1.0
 
@@ -308,11 +306,9 @@ class FedXGB(HandlesMissing, FederatedEstimator):
 
     def main_figure(self) -> Figure:
         """Return the largest importances."""
-        order = np.argsort(-self.feature_importances_, kind="stable")[:MOST_BARS].tolist()
-        shares = {"share of gain": [float(self.feature_importances_[place]) for place in order]}
-        names = [self.feature_names_in_[place] for place in order]
         caption = "Mean gain of the splits of each column, as shares of their sum."
-        return Bars("Importance of the columns", caption, "model", "share of gain", names, shares, {})
+        shares = self.feature_importances_
+        return Bars.of_importances(self.feature_names_in_, shares, caption, "share of gain", n_shown=MOST_BARS)
 
     @property
     def feature_importances_(self) -> Floats:
@@ -333,11 +329,9 @@ class FedXGB(HandlesMissing, FederatedEstimator):
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return plots of the importance of columns, and of the loss by round."""
-        order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
-        shares = {"mean gain": [float(self.feature_importances_[k]) for k in order]}
         caption = "Mean reduction of the loss by a split on the column, as a share of the sum over columns."
-        names = [self.feature_names_in_[k] for k in order]
-        bars = Bars("Importance of the columns", caption, "model", "share", names, shares, {})
+        names, shares = self.feature_names_in_, self.feature_importances_
+        bars = Bars.of_importances(names, shares, caption, "mean gain", axis="share")
         (metric,) = self.evals_result_["training"]
         series = {name: losses[metric] for name, losses in self.evals_result_.items()}
         rounds = [float(self.n_initial_rounds_ + number) for number in range(1, len(self.history_) + 1)]

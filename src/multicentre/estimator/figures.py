@@ -127,6 +127,17 @@ class Bars(Figure):
     series: Mapping[str, Numbers]
     spread: Mapping[str, Numbers]
 
+    @classmethod
+    def of_importances(
+        cls, names: Sequence[str], shares: Numbers, caption: str, label: str, *, n_shown: int = 15, axis: str = ""
+    ) -> Bars:
+        """Return a plot of the largest importances of columns; more than 15 names do not fit on a page."""
+        order = sorted(range(len(names)), key=lambda place: -shares[place])[:n_shown]
+        series = {label: [float(shares[place]) for place in order]}
+        return cls(
+            "Importance of the columns", caption, "model", axis or label, [names[place] for place in order], series, {}
+        )
+
 
 @dataclass(frozen=True)
 class Forest(Figure):

@@ -51,8 +51,6 @@ MANY_EVENTS = 1000
 FEW_EVENTS = 30
 # Smallest number of trees of early stopping. Noise often puts the smallest log-loss at no tree, which ranks nobody.
 LEAST_TREES = 10
-# Number of columns in the plot of importances.
-N_SHOWN = 15
 # Divisor of the importances of trees without splits, which are all 0.
 SMALLEST_GAIN = 1e-300
 # Quantiles of a column's thresholds at which hazards are plotted.
@@ -269,16 +267,9 @@ class FedHazardBoost(SurvivalEstimator):
         check_is_fitted(self, "model_")
         names = [*self.feature_names_in_, "time"]
         importances = np.append(self.feature_importances_, self.time_importance_)
-        order = np.argsort(-importances, kind="stable")[:N_SHOWN].tolist()
-        shares = {"share of gain": [float(importances[k]) for k in order]}
         caption = "Share of each column in the gain of all splits; time represents effects that change."
-        figures: list[Figure] = [
-            Bars("Importance of the columns", caption, "model", "share of gain", [names[k] for k in order], shares, {})
-        ]
-        leading = next((k for k in order if k < len(self.feature_names_in_)), None)
-        if leading is not None:
-            figures.append(self._hazards_of(self.feature_names_in_[leading]))
-        return figures
+        leading = self.feature_names_in_[int(np.argmax(self.feature_importances_))]
+        return [Bars.of_importances(names, importances, caption, "share of gain"), self._hazards_of(leading)]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the importances of the columns, largest first; `time_importance_` is the rest."""

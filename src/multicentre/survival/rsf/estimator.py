@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-# Number of columns in the plot of importances.
-N_SHOWN = 15
 
 
 class FedRSF(SurvivalEstimator):
@@ -165,11 +163,8 @@ class FedRSF(SurvivalEstimator):
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return a plot of the importances of the columns."""
         check_is_fitted(self, "model_")
-        order = np.argsort(-self.feature_importances_, kind="stable")[:N_SHOWN].tolist()
-        names = [self.feature_names_in_[k] for k in order]
-        shares = {"share": [float(self.feature_importances_[k]) for k in order]}
         caption = "Share of each column in the log-rank statistics of all splits."
-        return [Bars("Importance of the columns", caption, "model", "share", names, shares, {})]
+        return [Bars.of_importances(self.feature_names_in_, self.feature_importances_, caption, "share")]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the importances of the columns, largest first."""
