@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.trees import growth
+from multicentre.trees import splits as trees
 
 Singles = NDArray[np.float32]
 Sums = NDArray[np.int64]
@@ -71,7 +71,7 @@ class Penalty:
 
 
 @dataclass(frozen=True)
-class Splits(growth.Splits):
+class Splits(trees.Splits):
     """Best split of each node, and the side of missing values."""
 
     default_left: NDArray[np.bool_]

@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from multicentre.core.printable import harmless
 
 Numbers = Sequence[float]
@@ -129,10 +132,17 @@ class Bars(Figure):
 
     @classmethod
     def of_importances(
-        cls, names: Sequence[str], shares: Numbers, caption: str, label: str, *, n_shown: int = 15, axis: str = ""
+        cls,
+        names: Sequence[str],
+        shares: NDArray[np.float64],
+        caption: str,
+        label: str,
+        *,
+        n_shown: int = 15,
+        axis: str = "",
     ) -> Bars:
         """Return a plot of the largest importances of columns; more than 15 names do not fit on a page."""
-        order = sorted(range(len(names)), key=lambda place: -shares[place])[:n_shown]
+        order = np.argsort(-shares, kind="stable")[:n_shown].tolist()
         series = {label: [float(shares[place]) for place in order]}
         return cls(
             "Importance of the columns", caption, "model", axis or label, [names[place] for place in order], series, {}

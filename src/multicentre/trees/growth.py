@@ -15,7 +15,7 @@ both siblings again, so that all sums of a level are over the same records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.session import Session
 from multicentre.core.tie_breaking import first_least
+from multicentre.trees.splits import Splits
 from multicentre.trees.table import NodeTable
 
 Integers = NDArray[np.int32]
@@ -30,22 +31,6 @@ Sums = NDArray[np.int64]
 T = TypeVar("T", bound=NodeTable)
 # Trees that a criterion reads.
 R = TypeVar("R", bound=NodeTable, contravariant=True)
-
-
-@dataclass(frozen=True)
-class Splits:
-    """Best split of each leaf (column -1 for none), and the sums of either side, shape (s, z)."""
-
-    column: Sums
-    cut: Sums
-    gain: NDArray[np.floating[Any]]
-    left: Sums
-    right: Sums
-
-    @property
-    def fields(self) -> dict[str, NDArray[Any]]:
-        """Values of the nodes that are split, by field."""
-        return {"column": self.column, "cut": self.cut, "gain": self.gain}
 
 
 class Criterion(Protocol[R]):

@@ -121,12 +121,7 @@ class NodeTable(Message):
     @property
     def _nodes(self) -> dict[str, NDArray[Any]]:
         """Fields with one entry per node."""
-        return {name: getattr(self, name) for name in _node_fields(type(self))}
-
-
-@cache
-def _node_fields(kind: type[NodeTable]) -> tuple[str, ...]:
-    return tuple(name for name, each in kind.declarations().items() if each.shape[:1] == ("m",))
+        return {name: getattr(self, name) for name, each in self.declarations().items() if each.shape[:1] == ("m",)}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.trees.growth import Splits
+from multicentre.trees.splits import Splits
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]

@@ -30,7 +30,8 @@ from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.maths import empirical_logits, find_splits, first_cells, leaf_values
 from multicentre.survival.hazard_boost.site import HazardSite
-from multicentre.trees.growth import Round, Splits, is_stale
+from multicentre.trees.growth import Round, is_stale
+from multicentre.trees.splits import Splits
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
