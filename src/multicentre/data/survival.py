@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.core.ties import tied_times
 from multicentre.data.cells import count_entries, numbers_of, reads_as_number
 from multicentre.data.frames import to_pandas
 from multicentre.data.screening import warn_of_codes, warn_of_events
@@ -35,7 +36,8 @@ class SurvivalData(Tabular):
     X : array of shape (n, d) or pandas frame
         Baseline covariates as numbers; NaN for missing. See :meth:`from_frame` for categories.
     time : array of shape (n,)
-        Time from entry to the event or to the end of follow-up, at least 0, in `unit`.
+        Time from entry to the event or to the end of follow-up, at least 0, in `unit`. Times that differ by at most
+        1e-9 of their value are one time, as with R's `timefix`: the earliest of them.
     event : array of shape (n,)
         1 or True for the event, 0 for censoring. With competing risks, 2, 3, ... are events of other causes.
     ids : sequence, optional
@@ -83,7 +85,7 @@ class SurvivalData(Tabular):
         levels: Sequence[str] = (),
     ) -> None:
         self._set_columns(X, columns, levels, ids)
-        self._time = checked_times(time, len(self._X))
+        self._time = tied_times(checked_times(time, len(self._X)))
         self._event = checked_events(event, len(self._X))
         self._unit = str(unit)
         for array in (self._time, self._event):

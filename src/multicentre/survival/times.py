@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.core.ties import TIE
 from multicentre.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
@@ -125,6 +126,34 @@ def check_grid(times: Floats) -> None:
         )
 
 
+def at_grid(time: Floats, grid: Floats) -> Floats:
+    """Return times, with the time of the grid in place of each that differs from it by at most 1e-9 of its value.
+
+    Sites store their times separately; a grid of times of all sites then may hold another of two tied times.
+
+    Examples
+    --------
+    >>> at_grid(np.array([2.0000000001, 1.9999999999, 2.1]), np.array([1.0, 2.0])).tolist()
+    [2.0, 2.0, 2.1]
+    """
+    place = np.searchsorted(grid, time, side="left")
+    padded = np.concatenate([[-np.inf], grid, [np.inf]])
+    earlier, later = padded[place], padded[place + 1]
+    nearest = np.where(later <= time * (1.0 + TIE), later, time)
+    return np.asarray(np.where(time <= earlier * (1.0 + TIE), earlier, nearest), dtype=np.float64)
+
+
+def by_end(time: Floats, end: float) -> NDArray[np.bool_]:
+    """Flag times up to an end of follow-up, or tied with it, shape (n,).
+
+    Examples
+    --------
+    >>> by_end(np.array([1.0, 2.0000000001, 2.1]), 2.0).tolist()
+    [True, True, False]
+    """
+    return np.asarray(time <= end * (1.0 + TIE), dtype=np.bool_)
+
+
 def to_bins(time: Floats, grid: Floats) -> Integers:
     """Return the bin of every time, shape (n,); len(grid) beyond the horizon.
 
@@ -133,7 +162,7 @@ def to_bins(time: Floats, grid: Floats) -> Integers:
     >>> to_bins(np.array([0.0, 1.0, 1.5, 9.0]), np.array([1.0, 2.0])).tolist()
     [0, 0, 1, 2]
     """
-    return np.searchsorted(grid, time, side="left").astype(np.int64)
+    return np.searchsorted(grid, at_grid(time, grid), side="left").astype(np.int64)
 
 
 def count_by_bin(

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
+from multicentre.core.ties import tied_times
 from multicentre.data.missing.values import GAP_STEPS, Missing, MissingValues, handle_missing
 from multicentre.data.schema import check_columns
 from multicentre.data.tabular import indicators_of
@@ -293,7 +294,7 @@ def _grid(
     _warn_of_late_horizon(horizon, counts.leaving)
     if needs.exact:
         answers = session.ask(part.tell_times, messages.OfCause(needs.cause))
-        times = np.unique(np.concatenate([answer.times for answer in answers.values()]))
+        times = np.unique(tied_times(np.concatenate([answer.times for answer in answers.values()])))
         return times if needs.horizon is None else times[times <= horizon]
     grid = event_grid(counts.events, horizon, needs.n_times)
     if needs.stated_times is None:

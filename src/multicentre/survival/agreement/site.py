@@ -25,7 +25,7 @@ from multicentre.survival.agreement import messages
 from multicentre.survival.agreement.coarsening import join_bins
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, time_edges, to_column_bins
-from multicentre.survival.times import to_bins
+from multicentre.survival.times import by_end, to_bins
 
 Floats = NDArray[np.float64]
 # Largest number of times of a grid: a finer one would show at which times a site has events.
@@ -151,7 +151,7 @@ class SurvivalPart(TabularPart):
         return self._count_after(request)
 
     def _count_after(self, agreed: messages.Agreed) -> messages.AfterHorizon:
-        is_after = self.data.time > agreed.ends
+        is_after = ~by_end(self.data.time, agreed.ends)
         causes = self.data.event[is_after]
         events, others = (
             np.count_nonzero(causes == agreed.cause),

@@ -53,7 +53,7 @@ from multicentre.survival.kernels.partial_likelihood import (
     sum_terms,
 )
 from multicentre.survival.kernels.risk_sets import RiskSets, Ties, weighted_products
-from multicentre.survival.times import to_bins
+from multicentre.survival.times import at_grid, by_end, to_bins
 
 Floats = NDArray[np.float64]
 # Sites with fewer events give no estimate (see FedCox.by_site).
@@ -75,7 +75,7 @@ class CoxPatients(SurvivalPart):
     def _site_risk_sets(self) -> RiskSets:
         """Risk sets of the site's patients at the site's times, up to the end of follow-up."""
         time, ends = self.data.time, self.agreed.ends
-        happened = (self.data.event == self.agreed.cause) & (time <= ends)
+        happened = (self.data.event == self.agreed.cause) & by_end(time, ends)
         return RiskSets.at_own_times(self.patients.standardised, np.minimum(time, ends), happened)
 
     def _shared(self, *, exact: bool) -> RiskSetsAndCells:
@@ -94,7 +94,7 @@ class CoxPatients(SurvivalPart):
     @cached_property
     def _on_grid(self) -> RiskSetsAndCells:
         times = self.agreed.times
-        happened = (self.data.event == self.agreed.cause) & (self.data.time <= times[-1])
+        happened = (self.data.event == self.agreed.cause) & by_end(self.data.time, times[-1])
         return self._followed(self._reached, happened)
 
     @cached_property
@@ -106,7 +106,8 @@ class CoxPatients(SurvivalPart):
 
     @cached_property
     def _at_exact_times(self) -> RiskSetsAndCells:
-        times, time = self.agreed.times, self.data.time
+        times = self.agreed.times
+        time = at_grid(self.data.time, times)
         reached = np.searchsorted(times, time, side="right")
         happened = (self.data.event == self.agreed.cause) & (time <= times[-1]) & (reached > 0)
         return self._followed(reached, happened)

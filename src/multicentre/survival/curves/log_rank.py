@@ -29,6 +29,7 @@ from multicentre.survival.curves.tables.groups import find_members
 from multicentre.survival.curves.tables.risk import RiskTable, count_table
 from multicentre.survival.curves.tables.rounds import Times, plain
 from multicentre.survival.curves.tables.site import PATIENTS, ByGroup, TablePart
+from multicentre.survival.times import by_end
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,7 +181,7 @@ class LogRankSite(TablePart):
         self.settle_on(request)
         n_groups = max(1, len(request.columns))
         group = find_members(self.data.X, self.data.columns, request.columns, request.levels, self.data.levels)
-        happened = (group >= 0) & (self.outcomes == request.causes[0]) & (self.data.time <= self.agreed.times[-1])
+        happened = (group >= 0) & (self.outcomes == request.causes[0]) & by_end(self.data.time, self.agreed.times[-1])
         sizes = np.bincount(group[group >= 0], minlength=n_groups)
         grid = np.unique(self.data.time[happened])
         events, leaving = count_table(self.data.time, self.outcomes, group, grid, request.causes, n_groups)

@@ -21,7 +21,7 @@ from multicentre.survival.scores.brier import Censoring, brier_times, squared_er
 from multicentre.survival.scores.calibration import Calibration, calibrate_groups, net_benefit
 from multicentre.survival.scores.concordance import concordance_with_error
 from multicentre.survival.scores.lines import fit_hazard_lines
-from multicentre.survival.times import count_by_bin, kaplan_meier, to_bins
+from multicentre.survival.times import by_end, count_by_bin, kaplan_meier, to_bins
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -88,7 +88,7 @@ class Followed:
         """Return the times between which enough patients have an event, and enough or none leave without one."""
         chosen, before = [], np.zeros(2)
         for time in times.tolist():
-            ended = self.time <= time
+            ended = by_end(self.time, time)
             counts = np.array([(ended & self.event).sum(), (ended & ~self.event).sum()])
             n_events, n_others = counts - before
             if n_events >= self.least and (not n_others or n_others >= self.least) and (~ended).sum() >= self.least:
@@ -98,7 +98,7 @@ class Followed:
 
     def separated(self, values: Floats, candidates: Floats, times: Floats) -> Floats:
         """Return those candidates between which enough patients have an event in each stretch of time, and none."""
-        stretch = np.where(self.event & (self.time <= times[-1]), np.searchsorted(times, self.time), len(times))
+        stretch = np.where(self.event & by_end(self.time, times[-1]), to_bins(self.time, times), len(times))
 
         def is_enough(low: float, high: float) -> bool:
             inside = (values > low) & (values <= high)

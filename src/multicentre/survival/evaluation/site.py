@@ -47,7 +47,7 @@ from multicentre.survival.scores.brier import brier_times, integrated_brier_scor
 from multicentre.survival.scores.calibration import calibrate_groups, spread_over_bins
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
 from multicentre.survival.scores.lines import LARGEST_SCORE, derive_hazard_line
-from multicentre.survival.times import at_times, restricted_mean, to_bins
+from multicentre.survival.times import at_times, by_end, restricted_mean, to_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -109,7 +109,7 @@ class Predictions:
         between 0 and its linearly interpolated value at the end of follow-up.
         """
         grid = self.model.times
-        happened = event & (time <= horizon)
+        happened = event & by_end(time, horizon)
         ended = np.minimum(time, horizon)
         places = np.minimum(np.searchsorted(grid, ended, side="left"), len(grid) - 1)
         before = np.concatenate([[0.0], grid])[places]

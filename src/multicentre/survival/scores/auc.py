@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.survival.scores.brier import Censoring
-from multicentre.survival.times import at_times, count_by_bin, kaplan_meier, to_bins
+from multicentre.survival.times import at_times, by_end, count_by_bin, kaplan_meier, to_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -45,7 +45,7 @@ def dynamic_auc(
     time, event = censoring.cut(time, event)
     weights = np.where(event, censoring.weights(time), 0.0)
     risks = np.broadcast_to(risk[:, None] if risk.ndim == 1 else risk, (len(time), len(times)))
-    return np.array([_area(risks[:, k], weights, time > t, tied_tol) for k, t in enumerate(times.tolist())])
+    return np.array([_area(risks[:, k], weights, ~by_end(time, t), tied_tol) for k, t in enumerate(times.tolist())])
 
 
 def mean_auc(areas: Floats, times: Floats, time: Floats, event: Flags) -> float:

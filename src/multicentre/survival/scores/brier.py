@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.errors import DataError
-from multicentre.survival.times import at_times, censored_by_bin, kaplan_meier, to_bins
+from multicentre.survival.times import at_times, by_end, censored_by_bin, kaplan_meier, to_bins
 
 Floats = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ class Censoring:
 
     def cut(self, time: Floats, event: Flags) -> tuple[Floats, Flags]:
         """Cut times and events at the last time at which the curve is defined."""
-        return np.minimum(time, self.last), np.asarray(event & (time <= self.last), dtype=np.bool_)
+        return np.minimum(time, self.last), np.asarray(event & by_end(time, self.last), dtype=np.bool_)
 
 
 # Number of times over which the Brier score is integrated.

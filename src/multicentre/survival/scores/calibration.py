@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from multicentre.survival.scores.brier import Censoring
-from multicentre.survival.times import count_by_bin, kaplan_meier, to_bins
+from multicentre.survival.times import by_end, count_by_bin, kaplan_meier, to_bins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ def calibrate_groups(
     ([0.1, 0.6], [0.0, 0.5])
     """
     groups = np.searchsorted(edges, predicted, side="left")
-    grid = np.unique(np.append(time[time <= horizon], horizon))
+    grid = np.unique(np.append(time[by_end(time, horizon)], horizon))
     tables = np.zeros((2, len(edges) + 1, len(grid)))
     for group in range(len(edges) + 1):
         inside = groups == group
@@ -230,8 +230,8 @@ def net_benefit(
     [0.375, 0.5]
     """
     time, event = censoring.cut(time, event)
-    cases = np.where(event & (time <= horizon), censoring.weights(time), 0.0)
-    controls = np.where(time > horizon, censoring.weights(np.array([horizon])), 0.0)
+    cases = np.where(event & by_end(time, horizon), censoring.weights(time), 0.0)
+    controls = np.where(~by_end(time, horizon), censoring.weights(np.array([horizon])), 0.0)
     bins = np.searchsorted(thresholds, predicted, side="left")
     n_bins = len(thresholds) + 1
     counted = [np.bincount(bins, weights=mass, minlength=n_bins).astype(np.float64) for mass in (cases, controls)]

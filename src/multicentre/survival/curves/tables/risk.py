@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.survival.times import at_grid
+
 Floats = NDArray[np.float64]
 
 
@@ -159,7 +161,7 @@ def count_table(
     >>> events.tolist(), leaving.tolist()
     ([[[1, 0]]], [[0, 1, 1, 0, 1]])
     """
-    n_times = len(grid)
+    n_times, time = len(grid), at_grid(time, grid)
     place = np.searchsorted(grid, time, side="left")
     events = np.zeros((n_groups, len(causes), n_times), dtype=np.int64)
     censored = (group >= 0) & (~np.isin(event, causes) | (place == n_times))
