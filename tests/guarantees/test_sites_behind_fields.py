@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::multicentre.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:the rounds ended at max_iter"),
     pytest.mark.filterwarnings("ignore:missing_x2. the column carries no information"),
+    pytest.mark.filterwarnings("ignore:.*less than a tenth of the variance lies within sites"),
 ]
 N = 40
 SITES = ("lyon", "oslo", "turin")

@@ -23,6 +23,7 @@ class Summary(pd.DataFrame):
     >>> print(with_note(pd.DataFrame({"coefficient": [0.5]}, index=["age"]), "No missing values."))
          coefficient
     age        0.500
+    <BLANKLINE>
     No missing values.
     """
 
@@ -31,7 +32,8 @@ class Summary(pd.DataFrame):
         return Summary
 
     def __repr__(self) -> str:
-        return "\n".join([table_text(self), *(fill(note, WIDTH) for note in self._notes())])
+        notes = "\n".join(fill(note, WIDTH) for note in self._notes())
+        return "\n\n".join(filter(None, (table_text(self), notes)))
 
     __str__ = __repr__
 
@@ -66,6 +68,7 @@ def summarise(values: Mapping[str, object], note: str, *, model: str = "") -> Su
              value
     patients   120
     events      40
+    <BLANKLINE>
     No missing values.
     """
     return with_note(

@@ -63,6 +63,9 @@ from multicentre.survival.kernels.risk_sets import Ties
 # lost 0.009, 0.007, 0.003 and -0.003 of concordance at 3, 5, 10 and 20 events per site, mean of 8 simulated scenarios,
 # and at most 0.018, 0.020, 0.017 and 0.003 (python benchmarks/fed_cox.py small). From 10 on, either may be better.
 FEW_EVENTS = 10
+# Share of a column's variance within sites below which strata leave less than a tenth of its information: standard
+# errors are then more than three times those with a shared baseline.
+LEAST_WITHIN = 0.1
 
 
 def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
@@ -70,7 +73,8 @@ def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
     if fit.flat.any():
         _warn(
             f"{_named(fit.flat, columns)}: the column carries no information on a hazard ratio, because it is the same "
-            "for all patients who are at risk together. Its coefficient is 0 and has no standard error.",
+            "for all patients who are at risk together. Its coefficient is 0 and has no standard error. If it differs "
+            'between sites, share one baseline (times="grid").',
             UserWarning,
         )
     if fit.diverging.any():
@@ -91,12 +95,24 @@ def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
             "rounding error of masked sums over this many sites; the coefficients are accurate to about this change.",
             UserWarning,
         )
-    far = ~(fit.reliable | fit.flat) & (np.abs(fit.moving) > STILL_MOVING)
+    far = ~(fit.reliable | fit.flat | fit.diverging) & (np.abs(fit.moving) > STILL_MOVING)
     if fit.lead and far.any():
         _warn(
             f"{_named(far, columns)}: one round led by {fit.lead} ends too far from the maximum for standard "
             "errors and intervals. Name a lead with more events, or fit in rounds (one_round=False).",
             ConvergenceWarning,
+        )
+
+
+def warn_of_columns_between_sites(fit: Fit, columns: Sequence[str]) -> None:
+    """Warn of columns whose differences between sites, which separate baselines absorb, are nearly all there is."""
+    is_between = (fit.totals.within < LEAST_WITHIN) & ~fit.flat
+    if is_between.any():
+        _warn(
+            f"{_named(is_between, columns)}: less than a tenth of the variance lies within sites. With a separate "
+            "baseline per site, differences between sites do not count: standard errors are large, and predictions "
+            'for other sites lose most of the covariate. To use them, share one baseline: times="grid" or "exact".',
+            UserWarning,
         )
 
 
@@ -208,8 +224,9 @@ class FedCox(CoxResults):
         The likelihood rises without bound as a coefficient grows.
     UserWarning
         A column is the same for all patients who are at risk together, for example within each site; its coefficient
-        is 0. With ``times="stratified"``, sites have fewer than 10
-        events on average: predictions of a fit with a shared baseline rank better. Masked sums do not resolve `tol`.
+        is 0. With ``times="stratified"``, less than a tenth of a column's variance lies within sites, or sites have
+        fewer than 10 events on average: predictions of a fit with a shared baseline rank better. Masked sums do not
+        resolve `tol`.
 
     References
     ----------
@@ -416,6 +433,7 @@ class FedCox(CoxResults):
         self._infer(session, agreed, fit, plan)
         warn_of_fit(fit, agreed.columns, int(self.max_iter))
         if self.times == "stratified":
+            warn_of_columns_between_sites(fit, agreed.columns)
             warn_of_small_sites(fit.totals.n_events, len(session))
 
     def _infer(self, session: Session, agreed: Agreed, fit: loops.Fit, plan: Plan) -> None:

@@ -89,6 +89,8 @@ class Derivatives(Release):
     log_likelihood: float = number("log partial likelihood", bound=SUMS)
     gradient: Floats = array("first derivatives", ("d",), bound=SUMS)
     information: Floats = array("minus the second derivatives", ("d", "d"), bound=PRODUCTS)
+    squares: Floats = array("sum of squared differences from the mean of all sites", ("d",), bound=PRODUCTS)
+    within: Floats = array("sum of squared differences from the site's mean", ("d",), bound=PRODUCTS)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ A fit in one round (ODAC) consists of:
 2. Each site returns its derivatives at the mean, as in step 2 above, and the coordinator adds them up.
 3. The coordinator sends the total to the lead site, which returns the maximum of its likelihood, corrected to have
    these derivatives.
+4. Each site returns its derivatives at this maximum, for standard errors; and once more one Newton step further if a
+   coefficient might have no finite maximum.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ from multicentre.survival.fitted_models.cox import LARGEST, CoxModel
 from multicentre.survival.kernels.partial_likelihood import (
     COARSEST_TOL,
     LARGEST_COEFFICIENT,
+    LARGEST_STEP,
     RANK,
     Likelihood,
     gradient,
@@ -83,6 +86,10 @@ STILL_MOVING = 1e-3
 # from standard deviations, which changes no coefficient.
 COARSE = 100.0
 
+# Step after a fit in one round above which a coefficient may have no finite maximum. That of a level of which a
+# thousandth of the patients are is 0.03, its standard deviation.
+NOT_SETTLED = 0.01
+
 # Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
 MASKED_TOL = 1e-7
 
@@ -113,6 +120,7 @@ class Totals(Message):
     risk_sum: Floats = array("sum of hazard ratios times columns over those at risk", ("K", "d"))
     tied: Floats = array("sum of hazard ratios over those with the event", ("K",))
     tied_sum: Floats = array("sum of hazard ratios times columns over those with the event", ("K", "d"))
+    within: Floats = array("share of each column's variance that lies within sites; 1 with a shared baseline", ("d",))
 
     @property
     def tables(self) -> Tables:
@@ -140,7 +148,9 @@ def add_up(session: Session, coefficients: Floats, shift: float, plan: Plan) -> 
 def _own_totals(sums: messages.Derivatives) -> Totals:
     none, no_rows = np.zeros(0), np.zeros((0, len(sums.gradient)))
     by_time = none, none, no_rows, none, no_rows
-    return Totals(sums.n_patients, sums.n_events, 0.0, sums.log_likelihood, sums.gradient, sums.information, *by_time)
+    derivatives = sums.log_likelihood, sums.gradient, sums.information
+    within = np.divide(sums.within, sums.squares, out=np.ones_like(sums.within), where=sums.squares > 0)
+    return Totals(sums.n_patients, sums.n_events, 0.0, *derivatives, *by_time, within)
 
 
 def _shared_totals(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
@@ -167,6 +177,7 @@ def _shared_totals(session: Session, coefficients: Floats, shift: float, plan: P
         sums.risk,
         sums.risk_sum,
         *tied,
+        np.ones(len(coefficients)),
     )
 
 
@@ -199,8 +210,8 @@ class Fit:
         Log-likelihood and statistic of the score test, at coefficients of 0.
     history : list of dict
     converged : bool
-    endless : bool
-        The rounds stopped with an unchanged likelihood while coefficients still changed.
+    monotone : array of shape (d,)
+        Columns whose coefficients still change although the likelihood does not, or although it nears its bound.
     moving : array of shape (d,)
         Newton step that remains for each coefficient.
     lead : str
@@ -214,7 +225,7 @@ class Fit:
     null: tuple[float, float]
     history: History
     converged: bool
-    endless: bool
+    monotone: Flags
     moving: Floats
     lead: str = ""
     unresolved: float = 0.0
@@ -229,7 +240,7 @@ class Fit:
     def diverging(self) -> Flags:
         """Columns along which the likelihood may rise without bound, shape (d,)."""
         is_informed = informed(self.totals.information, self.totals.n_events)
-        return (self.endless & (np.abs(self.moving) > STILL_MOVING)) | (~is_informed & ~self.flat)
+        return self.monotone | (~is_informed & ~self.flat)
 
     @property
     def reliable(self) -> Flags:
@@ -266,8 +277,9 @@ def fit_by_rounds(session: Session, agreed: Agreed, plan: Plan) -> Fit:
     coefficients = final.coefficients + final.step if converged else final.coefficients
     totals = _reached(session, coefficients, final.shift, plan)
     null = final.null_value, final.null_score
-    endless, unresolved = rounds.stopped and not converged, last_change if converged and last_change >= tol else 0.0
-    return Fit(coefficients, totals, null, rounds.history, converged, endless, final.step, unresolved=unresolved)
+    monotone = (np.abs(final.step) > STILL_MOVING) & rounds.stopped & (not converged)
+    unresolved = last_change if converged and last_change >= tol else 0.0
+    return Fit(coefficients, totals, null, rounds.history, converged, monotone, final.step, unresolved=unresolved)
 
 
 def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None) -> Fit:
@@ -290,7 +302,28 @@ def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None)
     totals = _reached(session, coefficients, _next_shift(start_totals), plan)
     moving = _step(totals, coefficients, plan.alpha)
     history = [{"round": 1.0, "log_likelihood": totals.value, "change": float(np.abs(moving).max())}]
-    return Fit(coefficients, totals, (np.nan, np.nan), history, solved, False, moving, solution.lead)
+    monotone = _find_monotone(session, coefficients, totals, moving, plan)
+    return Fit(coefficients, totals, (np.nan, np.nan), history, solved, monotone, moving, solution.lead)
+
+
+def _find_monotone(session: Session, coefficients: Floats, totals: Totals, moving: Floats, plan: Plan) -> Flags:
+    """Flag columns whose Newton step does not shrink, although less than one expected event is left, shape (d,).
+
+    Near a maximum the next step is far smaller. If a level has no events, each step has the same length, and its square
+    over the variance is the number of events that the level is still expected to have. The next step is computed only
+    if a step might be such a one.
+    """
+    is_informed = informed(totals.information, totals.n_events)
+    variance = np.zeros(len(moving))
+    information = totals.information[np.ix_(is_informed, is_informed)] + plan.alpha * np.eye(int(is_informed.sum()))
+    variance[is_informed] = np.diagonal(np.linalg.pinv(information, hermitian=True))
+    length = np.abs(moving)
+    suspected = (length > NOT_SETTLED) & (length < 0.99 * LARGEST_STEP) & (np.square(moving) < variance)
+    if not suspected.any():
+        return suspected
+    there = coefficients + moving
+    further = session.once("further", Totals, lambda: add_up(session, there, totals.shift, plan))
+    return np.asarray(suspected & (_step(further, there, plan.alpha) * np.sign(moving) > 0.5 * length))
 
 
 def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str | None) -> tuple[Totals, messages.Led]:

@@ -196,7 +196,7 @@ class CoxSite(CoxPatients):
     """Site part of the federated Cox model."""
 
     method: ClassVar[str] = "fed-cox"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     lengths: ClassVar[Lengths] = {
         "K": "times of events",
         "t": "times of events; none with Breslow's ties",
@@ -214,9 +214,15 @@ class CoxSite(CoxPatients):
         n_events = int(risk_sets.n_events.sum())
         likelihood = partial_likelihood(risk_sets, request.coefficients, ties_of(request.efron))
         behind = self._behind(risk_sets, request) if n_events else len(self.data)
-        n_patients = float(len(self.data))
         return messages.Derivatives(
-            n_patients, float(n_events), likelihood.value, likelihood.gradient, likelihood.information, patients=behind
+            float(len(self.data)),
+            float(n_events),
+            likelihood.value,
+            likelihood.gradient,
+            likelihood.information,
+            np.square(risk_sets.rows).sum(axis=0),
+            len(self.data) * risk_sets.rows.var(axis=0),
+            patients=behind,
         )
 
     # The steps at recorded times (sum_exact_*) are separate from those on a grid because the permission exact_times

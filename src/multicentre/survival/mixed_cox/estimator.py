@@ -235,7 +235,7 @@ class FedMixedCox(CoxResults):
         if has_error.all():
             statistic = float(self.coef_ @ np.linalg.pinv(self.covariance_, hermitian=True) @ self.coef_)
             self.tests_["wald"] = chi_square_test(statistic, len(self.coef_))
-        if not (fit.converged and (null.converged or null.endless)):
+        if not (fit.converged and (null.converged or null.monotone.any())):
             return
         gain, n_sites = max(2.0 * (fit.log_likelihood - null.totals.value), 0.0), round(fit.sums.n_sites)
         if self.site_effects == "fixed" and n_sites > 1:
@@ -249,6 +249,14 @@ class FedMixedCox(CoxResults):
                 f"the rounds ended at max_iter={self.max_iter} before the parameters converged. The fit has no "
                 "standard errors.",
                 ConvergenceWarning,
+                stacklevel=4,
+            )
+        if fit.between:
+            warnings.warn(
+                f"{', '.join(fit.between[:6])}: fixed effects of sites leave less than a tenth of the information. "
+                "Differences between sites do not count: standard errors are large, and predictions for other sites "
+                'lose most of the covariate. To use them, fit random effects: site_effects="gamma".',
+                UserWarning,
                 stacklevel=4,
             )
         if without := round(fit.sums.n_infinite):

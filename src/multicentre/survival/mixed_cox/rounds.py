@@ -58,6 +58,8 @@ SMALLEST_FACTOR = 0.2
 # Share of a column's information that is left within the sites below which the column is constant there; masked sums
 # round it to about 1e-8.
 WITHIN = 1e-6
+# Share below which standard errors are more than three times those without effects of sites.
+LEAST_WITHIN = 0.1
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,8 @@ class MixedFit:
     history : list of dict
     request : AtEffects
         Request for sums at these parameters.
+    between : tuple of str
+        Columns of which fixed effects of sites leave less than a tenth of the information.
     """
 
     coefficients: Floats
@@ -184,6 +188,7 @@ class MixedFit:
     converged: bool
     history: History
     request: messages.AtEffects
+    between: tuple[str, ...] = ()
 
 
 def check_several(session: Session) -> None:
@@ -239,6 +244,7 @@ def fit_effects(session: Session, null: Fit, plan: Plan, columns: tuple[str, ...
         converged,
         history,
         request,
+        _columns_between(problem, expansion.information, null),
     )
     is_none = converged and plan.distribution != "fixed" and request.variance <= SMALLEST_VARIANCE
     return _without_effects(fit, null) if is_none else fit
@@ -350,9 +356,7 @@ def check_within_sites(information: Floats, between: Floats, columns: Sequence[s
     columns : sequence of str
         Names of the d columns.
     """
-    d = len(columns)
-    cross = information[:d, d:]
-    within = information[:d, :d] - cross @ np.linalg.solve(information[d:, d:], cross.T)
+    within = _within_sites(information, len(columns))
     sizes = np.diagonal(between)
     refused = np.asarray(np.diagonal(within) <= WITHIN * sizes)
     rest = np.flatnonzero(~refused)
@@ -365,6 +369,21 @@ def check_within_sites(information: Floats, between: Floats, columns: Sequence[s
             where="columns",
             hint='Leave them out, or fit random effects: site_effects="gamma".',
         )
+
+
+def _within_sites(information: Floats, d: int) -> Floats:
+    """Return the information on d coefficients that baseline hazard and effects of sites leave, shape (d, d)."""
+    cross = information[:d, d:]
+    return np.asarray(information[:d, :d] - cross @ np.linalg.solve(information[d:, d:], cross.T), dtype=np.float64)
+
+
+def _columns_between(problem: Problem, information: Floats, null: Fit) -> tuple[str, ...]:
+    """Return the columns of which fixed effects of sites leave less than a tenth of the information."""
+    if problem.plan.distribution != "fixed":
+        return ()
+    within = np.diagonal(_within_sites(information, len(problem.moving)))
+    is_between = within < LEAST_WITHIN * np.diagonal(null.totals.information)[problem.moving]
+    return tuple(problem.columns[place] for place in problem.moving[is_between].tolist())
 
 
 def _accept(before: messages.Ascent, tried: Floats, expansion: Expansion, rounding: float) -> messages.Ascent:

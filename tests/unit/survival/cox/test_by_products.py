@@ -131,3 +131,15 @@ def test_one_level_without_end_does_not_cost_a_mixed_model_the_other_errors(effe
     without_effects = fitted(mc.survival.FedCox(times, ties="breslow"), sites)  # sites do not differ
     assert model.coef_[0] == pytest.approx(without_effects.coef_[0], abs=0.02)
     assert model.standard_errors_[0] == pytest.approx(without_effects.standard_errors_[0], rel=0.02)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_level_without_end_is_named_in_one_round_too(first):
+    sites = separated(first=first)
+    model = mc.survival.FedCox(one_round=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(mc.Federation.in_process(sites, policy=OPEN))
+    assert any("rare" in str(each.message) for each in caught)
+    assert np.isnan(model.standard_errors_[1])
+    assert np.isnan(model.hazard_ratios_[1, 1:]).all()

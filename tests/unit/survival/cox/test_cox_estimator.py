@@ -425,3 +425,73 @@ def test_one_round_over_many_tiny_sites_is_far_from_the_fit_and_says_so():
 def test_odd_parameters_are_refused(name, value):
     with pytest.raises(ConfigurationError, match=name):
         fitted(simulate(), **{"times": "grid", name: value})
+
+
+def districts(spread_within):
+    """Return sites of which the column "place" varies between them, and by a little within; "age" varies as usual."""
+    rng, sites = np.random.default_rng(2), {}
+    for number in range(6):
+        place = rng.normal(number, spread_within, 100)
+        age = rng.normal(60.0 + 5.0 * np.sin(5.0 * number), 10.0, 100)
+        lethal = (np.arange(100) < 2).astype(float)  # has nearly all of its events before the others
+        time = rng.exponential(10.0 * np.exp(-0.03 * (age - 60.0) - 0.1 * place - 4.0 * lethal))
+        end = rng.exponential(30.0, 100)
+        X = np.column_stack([age, place, lethal])
+        sites[f"d{number}"] = mc.data.SurvivalData(
+            X, np.minimum(time, end), time <= end, columns=["age", "place", "lethal"]
+        )
+    return sites
+
+
+@pytest.mark.parametrize("secure", [True, False])
+@pytest.mark.parametrize("options", [{}, {"one_round": True}])
+def test_only_columns_that_vary_between_sites_are_warned_of(secure, options):
+    with pytest.warns(
+        UserWarning, match=r"^place: less than a tenth of the variance lies within sites.*times=\"grid\""
+    ):
+        model = fitted(districts(0.2), secure_sum=secure, **options)
+    assert np.isfinite(model.standard_errors_).all()
+    fitted(districts(2.0), secure_sum=secure, **options)  # a warning would be an error
+    for times in ("grid", "exact"):
+        shared = fitted(districts(0.2), times, secure_sum=secure)
+        assert shared.standard_errors_[1] < model.standard_errors_[1] / 3.0
+
+
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_missing_entries_make_no_column_vary_between_sites(missing):
+    sites = simulate()
+    for place, data in enumerate(sites.values()):
+        X = data.X.copy()
+        X[20 + place :, 2] = np.nan
+        sites[f"site-{place}"] = mc.data.SurvivalData(X, data.time, data.event, columns=data.columns)
+    fitted(sites, missing=missing)
+
+
+@pytest.mark.parametrize("secure", [True, False])
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("share", [0.1, 0.02])
+def test_one_round_names_a_level_without_events(times, share, secure):
+    rng, sites = np.random.default_rng(1), {}
+    for number in range(4):
+        x, level = rng.normal(size=200), (rng.random(200) < share).astype(float)
+        time, end = rng.exponential(10.0 * np.exp(-0.5 * x)), rng.exponential(20.0, 200)
+        data = np.column_stack([x, level]), np.minimum(time, end), (time <= end) & (level == 0)
+        sites[f"s{number}"] = mc.data.SurvivalData(*data, columns=["x", "level"])
+    with pytest.warns(SeparationWarning, match="^level: the likelihood may rise"):
+        model = fitted(sites, times, one_round=True, secure_sum=secure)
+    with pytest.warns(SeparationWarning, match="^level: "):
+        in_rounds = fitted(sites, times, secure_sum=secure)
+    assert model.coef_[0] == pytest.approx(in_rounds.coef_[0], abs=1e-3)
+    assert np.isfinite(model.standard_errors_).tolist() == [True, False]
+    assert np.isnan(model.hazard_ratios_[1, 1:]).all()
+
+
+@pytest.mark.parametrize(("effect", "share"), [(3.0, 0.05), (-3.0, 0.2)])
+def test_one_round_with_few_events_of_a_level_has_its_error(effect, share):
+    rng, sites = np.random.default_rng(3), {}
+    for number in range(4):
+        level = (rng.random(300) < share).astype(float)
+        time, end = rng.exponential(10.0 * np.exp(-effect * level)), rng.exponential(20.0, 300)
+        sites[f"s{number}"] = mc.data.SurvivalData(level[:, None], np.minimum(time, end), time <= end)
+    model = fitted(sites, one_round=True)  # a warning would be an error
+    assert np.isfinite(model.standard_errors_).all()

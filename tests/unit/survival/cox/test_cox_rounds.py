@@ -10,7 +10,7 @@ BEFORE = Ascent(np.zeros(1), np.ones(1), 1.0, -50.0, 0.0, -60.0, 3.0)
 
 def climbed(value, rounding=0.0):
     none, rows = np.zeros(0), np.zeros((0, 1))
-    totals = Totals(100.0, 20.0, 0.0, value, np.ones(1), np.eye(1), none, none, rows, none, rows)
+    totals = Totals(100.0, 20.0, 0.0, value, np.ones(1), np.eye(1), none, none, rows, none, rows, np.ones(1))
     return _climb(BEFORE, np.array([0.5]), totals, 0.0, rounding)
 
 

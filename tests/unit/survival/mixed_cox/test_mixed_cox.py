@@ -204,7 +204,8 @@ def test_columns_that_depend_on_each_other_within_sites_are_refused():
 def test_a_column_that_varies_little_within_sites_is_not_refused():
     noise = np.random.default_rng(5).normal(size=60)
     sites = of_sites(lambda number, age: number + 0.02 * noise)
-    model = FedMixedCox("fixed", n_times=16).fit(federate(sites, secure=True))
+    with pytest.warns(UserWarning, match="^dose: fixed effects of sites leave less than a tenth"):
+        model = FedMixedCox("fixed", n_times=16).fit(federate(sites, secure=True))
     assert np.isfinite(model.standard_errors_).all()
 
 
@@ -247,3 +248,16 @@ def test_predictions_are_those_of_a_site_with_the_mean_fixed_effect(tmp_path):
     assert again.model_.baseline == pytest.approx(model.model_.baseline, rel=1e-6)
     model.save(tmp_path)
     assert np.array_equal(FedMixedCox.load(tmp_path).predict(sites["s0"]), model.predict(sites["s0"]))
+
+
+def test_fixed_effects_name_the_columns_of_which_they_leave_little():
+    rng, sites = np.random.default_rng(2), {}
+    for number in range(6):
+        place, age = rng.normal(number, 0.2, 80), rng.normal(size=80)
+        time = rng.exponential(np.exp(-0.3 * age))
+        sites[f"s{number}"] = mc.data.SurvivalData(
+            np.column_stack([age, place]), time, np.ones(80), columns=["age", "place"]
+        )
+    with pytest.warns(UserWarning, match=r"^place: fixed effects of sites leave less than a tenth"):
+        FedMixedCox("fixed").fit(federate(sites))
+    FedMixedCox("gamma").fit(federate(sites))  # a warning would be an error
