@@ -134,7 +134,7 @@ def test_cuts_of_a_search_separate_the_records_that_values_do():
         part.least_behind = 10
         part.begin(replace(START, cuts=cuts.cuts, n_cuts=cuts.n_cuts, columns=data.columns))
         X = data.X.astype(np.float32)
-        kept = part._caught_up(0, grown.Trees.none())
+        kept = part._caught_up()
         np.testing.assert_array_equal(kept._binned, digitise(X, cuts))
 
 

@@ -111,7 +111,7 @@ def test_unmasked_sums_of_forged_trees_state_the_number_of_records_behind_them()
         answer = sums_of(part, growing, (1, 2), finished)
         assert answer.patients >= LEAST
         records = part._records
-        leaves = records.find_leaves(growing)[0]
+        leaves = records._descend(growing, None)[0]
         slope, curvature = np.abs(records._derivatives[0].astype(float)).T
         for row, leaf in enumerate((1, 2)):
             for column, first in enumerate(START.first[:-1]):

@@ -91,10 +91,6 @@ class Records:
             self._places = None
         self._n_rounds, self._derivatives, self._losses = n_rounds, None, None
 
-    def find_leaves(self, trees: messages.Trees) -> Integers:
-        """Return the leaf of every record in each tree, counted from its root, shape (t, n)."""
-        return self._descend(trees, None)
-
     def sum_by_bin(self, growing: messages.Trees, wanted: Integers, *, counted: bool) -> Sums:
         """Return slopes, curvatures and, if requested, numbers of records by wanted leaf and cell, shape (s, q, z).
 

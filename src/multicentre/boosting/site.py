@@ -194,18 +194,17 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
         """Sum slopes and curvatures of the loss by node and bin, for the next splits."""
         n_groups = len(self.memory.base)
         check_level(request, self.memory.n_bins, n_groups)
-        n_finished = len(request.roots) - n_groups
-        trees = request.trees
-        records, growing = self._caught_up(request.since, trees.slice(0, n_finished)), trees.slice(n_finished)
-        self.take_growth(len(self.memory.roots) // n_groups, growing)
-        sums = records.sum_by_bin(growing, request.wanted - request.roots[n_finished], counted=request.counted)
+        growing, wanted = self.take_level(request, messages.Trees, n_groups)
+        records = self._caught_up()
+        sums = records.sum_by_bin(growing, wanted, counted=request.counted)
         return messages.Histograms(sums, records.losses, patients=self._behind_rounds(records))
 
     @step(releases=messages.Losses, when="every round", summed=True)
     def sum_losses(self, request: messages.Finished) -> messages.Losses:
         """Sum the loss of the records under the trees so far."""
         check_trees(request, self.memory.n_bins, len(self.memory.base))
-        records = self._caught_up(request.since, request.trees)
+        self.take_trees(request.since, request.trees, len(self.memory.base))
+        records = self._caught_up()
         return messages.Losses(records.losses, patients=self._behind_rounds(records))
 
     @step(releases=messages.Ranked, when="every round", summed=True)
@@ -219,7 +218,8 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
                 where="count_ranks",
                 hint="Use the loss as the validation metric.",
             )
-        records = self._caught_up(request.since, request.trees)
+        self.take_trees(request.since, request.trees, len(self.memory.base))
+        records = self._caught_up()
         sums = records.count_ranks(request.borders)
         return messages.Ranked(sums, patients=self._behind_rounds(records))
 
@@ -240,9 +240,8 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
             )
         return self.state
 
-    def _caught_up(self, since: int, news: messages.Trees) -> Records:
+    def _caught_up(self) -> Records:
         """Return the records with the margins of all finished trees."""
-        self.take_trees(since, news, len(self.memory.base))
         memory = self.memory
         if self._records is None:
             X, by_cell = self._cells_of(self._features()), replace(memory, cuts=self._cells_of(memory.cuts))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from multicentre.core.steps import SitePart
 from multicentre.errors import ConfigurationError
-from multicentre.trees.table import NodeTable, is_grown_from
+from multicentre.trees.table import Level, NodeTable, is_grown_from
+
+Integers = NDArray[np.int32]
+T = TypeVar("T", bound=NodeTable)
 
 
 class TreePart(SitePart):
@@ -25,6 +31,14 @@ class TreePart(SitePart):
     def add_trees(self, new: Any) -> None:
         """Add checked trees to the site's state."""
         raise NotImplementedError
+
+    def take_level(self, request: Level, kind: type[T], n_groups: int = 1) -> tuple[T, Integers]:
+        """Store the trees of a checked request, and return the growing ones and their wanted leaves."""
+        trees, n_finished = request.only(kind), len(request.roots) - n_groups
+        growing = trees.slice(n_finished)
+        self.take_trees(request.since, trees.slice(0, n_finished), n_groups)
+        self._take_growth(len(self.finished_trees().roots) // n_groups, growing)
+        return growing, request.wanted - request.roots[n_finished]
 
     def take_trees(self, since: int, trees: NodeTable, n_groups: int = 1) -> None:
         """Add the trees that the site lacks to its state; `trees` are all finished ones after `since` rounds."""
@@ -59,7 +73,7 @@ class TreePart(SitePart):
             )
         self.add_trees(new)
 
-    def take_growth(self, number: int, growing: NodeTable) -> None:
+    def _take_growth(self, number: int, growing: NodeTable) -> None:
         """Store the growing trees of round `number`; raise ConfigurationError unless they grow from the last ones."""
         last, before = self._grown or (number, growing)
         if last > number or (last == number and not is_grown_from(growing, before)):

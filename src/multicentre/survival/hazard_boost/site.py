@@ -245,14 +245,17 @@ class HazardSite(TreePart, SurvivalPart):
         """Sum slopes and curvatures of the log-loss by node and bin, for the next splits of a tree."""
         n_bins = np.append(self.agreed.n_bins, len(self.agreed.times))
         check_level(request, n_bins)
-        trees = request.only(messages.Trees)
-        n_finished, wanted = len(trees.roots) - 1, request.wanted - request.roots[-1]
-        growing = trees.slice(n_finished)
+        if not len(self.memory.base):
+            raise ConfigurationError(
+                "the site must have initial log odds before this step; got none",
+                where="sum_slopes",
+                hint="Start a new fit.",
+            )
+        growing, wanted = self.take_level(request, messages.Trees)
         # Unmasked, leaves that are not requested count too: their sums follow from those of a parent and of a sibling.
         leaves = wanted if self.masked else np.flatnonzero(growing.column < 0).astype(np.int32)
         check_cells(len(leaves) * int(n_bins.sum()))
-        rows = self._caught_up(request.since, trees.slice(0, n_finished))
-        self.take_growth(len(self.memory.roots), growing)
+        rows = self._caught_up()
         first = first_cells(self.agreed.n_bins, len(self.agreed.times))
         slopes, curvatures, cells = rows.sum_by_bin(growing, leaves, first)
         places = np.argmax(leaves == wanted[:, None], axis=1)
@@ -307,15 +310,8 @@ class HazardSite(TreePart, SurvivalPart):
         memory = self.memory
         self.state = replace(memory, **memory.only(messages.Trees).followed_by(new).fields)
 
-    def _caught_up(self, since: int, news: messages.Trees) -> Rows:
+    def _caught_up(self) -> Rows:
         """Return the patients' rows under the trees that the coordinator has finished."""
-        if not len(self.memory.base):
-            raise ConfigurationError(
-                "the site must have initial log odds before this step; got none",
-                where="sum_slopes",
-                hint="Start a new fit.",
-            )
-        self.take_trees(since, news)
         if self._rows is None:
             self._rows = Rows(self.patients, self.data, self._last, self.memory)
             self._patients = None  # frees the unbinned columns, which Rows does not need

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, check_parameters
-from multicentre.survival.agreement.messages import Patients
+from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.fitted_models.trees import Trees
 from multicentre.survival.learners.cohort import at_shown_times
 
@@ -183,9 +183,15 @@ def _scaled(weights: Floats) -> Floats:
 def _as_trees(patients: Patients, nodes: list[NDArray[np.int32]], curves: Floats, fewest: int) -> Trees:
     agreed = patients.agreed
     column, cut, left, right, leaf = nodes
-    inner = column >= 0
-    threshold = np.zeros(len(column))
-    threshold[inner] = agreed.edges[agreed.first[column[inner]] + cut[inner]]
+    threshold = thresholds_at(agreed, column, cut)
     one = np.zeros(1, dtype=np.int32), np.ones(1)
     leaf_curves = at_shown_times(curves, patients, 1.0)
     return Trees(agreed.times, *one, column, threshold, left, right, leaf, leaf_curves, patients=fewest)
+
+
+def thresholds_at(agreed: Agreed, column: NDArray[np.int32], cut: NDArray[np.int32]) -> Floats:
+    """Return the threshold of each node's split in the units of its column, 0 at a leaf, shape (m,)."""
+    inner = column >= 0
+    threshold = np.zeros(len(column))
+    threshold[inner] = agreed.edges[agreed.first[column[inner]] + cut[inner]]
+    return threshold

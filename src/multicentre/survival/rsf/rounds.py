@@ -23,7 +23,7 @@ from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.fitted_models.trees import Trees
-from multicentre.survival.learners.tree import DEEPEST, TreeSettings
+from multicentre.survival.learners.tree import DEEPEST, TreeSettings, thresholds_at
 from multicentre.survival.rsf import messages
 from multicentre.survival.rsf.maths import (
     batches,
@@ -100,17 +100,15 @@ def count_leaves(session: Session, agreed: Agreed, plan: Plan, forest: messages.
 
 def as_trees(forest: messages.Forest, counts: Counts, agreed: Agreed) -> Trees:
     """Return the forest with thresholds in the units of the columns, and a curve for each leaf."""
-    column, cut, inner = forest.column, forest.cut, forest.column >= 0
-    threshold = np.zeros(len(column))
-    threshold[inner] = agreed.edges[agreed.first[column[inner]] + cut[inner]]
-    leaf = np.where(inner, -1, np.cumsum(~inner) - 1).astype(np.int32)
+    is_leaf = forest.column < 0
+    leaf = np.where(is_leaf, np.cumsum(is_leaf) - 1, -1).astype(np.int32)
     n_estimators = len(forest.roots)
     return Trees(
         agreed.times,
         forest.roots,
         np.full(n_estimators, 1.0 / n_estimators),
-        column,
-        threshold,
+        forest.column,
+        thresholds_at(agreed, forest.column, forest.cut),
         forest.left,
         forest.right,
         leaf,
@@ -160,8 +158,7 @@ def _ask(
     from multicentre.survival.kernels.logrank_sums import best_splits
 
     standing = _standing(plan.seed, forest, wanted)
-    trees = {name: getattr(standing, name) for name in messages.Standing.declarations()}
-    request = messages.Level(**trees, n_groups=plan.n_groups, tried=tried, bits=bits)
+    request = messages.Level(**standing.fields, n_groups=plan.n_groups, tried=tried, bits=bits)
     answer = session.sum(ForestSite.count_splits, request)
     settings = plan.settings
     return best_splits(
