@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.analytics.describe.messages import Groups
+from multicentre.analytics.describe.site import DescribeSite
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError
 from multicentre.privacy.identifier_normalisation import NORMALISATION
 from multicentre.statistics.quantiles.maths import CODE_BITS, decode_doubles
@@ -91,6 +93,33 @@ def test_a_forged_search_ends_at_a_4096th_of_the_range():
     assert digits == 24
     found = values_in(cells, digits)
     assert (np.diff(found) >= 32 / 4096 * 0.99).all()
+
+
+def stamps(seed, *, n_present=N):
+    """Return a site of values with a large constant, one column with few entries, and one around 60."""
+    rng = np.random.default_rng(seed)
+    values = np.column_stack([1e7 + rng.normal(0, 9, N), 1e7 + rng.normal(0, 9, N), rng.normal(60, 9, N)])
+    values[n_present:, 1] = np.nan
+    return mc.data.TableData(values, rng.integers(0, 2, N))
+
+
+@pytest.mark.parametrize("column", [0, 2])
+def test_quartiles_are_followed_to_a_4096th_of_the_spread_whatever_the_constant(column):
+    sites = {f"site-{i}": stamps(i) for i in range(3)}
+    session = opened(DescribeSite, sites)
+    session.sum(DescribeSite.find_magnitudes, Groups("", (), ("x0", "x1", "x2"), ()))
+    cells, digits = deepest_cells(session, DescribeSite, column, 800)
+    spread = max(float(data.X[:, column].std()) for data in sites.values())
+    assert digits in ((24,) if column == 2 else (36, 40))
+    assert (np.diff(values_in(cells, digits)) >= min(spread, 32.0) / 4096 * 0.99).all()
+
+
+def test_few_values_of_a_site_are_not_followed_further_than_a_4096th_of_the_value():
+    sites = {f"site-{i}": stamps(i, n_present=N if i else 5) for i in range(3)}
+    session = opened(DescribeSite, sites)
+    session.sum(DescribeSite.find_magnitudes, Groups("", (), ("x0", "x1", "x2"), ()))
+    _, digits = deepest_cells(session, DescribeSite, 1, 800)
+    assert digits == 24
 
 
 def test_a_birth_date_is_located_to_a_week_at_most():

@@ -153,3 +153,38 @@ def test_sites_with_one_distribution_have_no_other_unit(seed):
     celsius = np.quantile(columns["room"], [0.25, 0.5, 0.75])
     assert is_fahrenheit(32.0 + 1.8 * celsius, celsius)
     assert not is_fahrenheit(celsius, 32.0 + 1.8 * celsius)
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+@pytest.mark.parametrize(
+    ("constant", "spread", "decimals", "tolerance"),
+    [
+        (1e7, 15.0, 0, 0.0),
+        (2020.0, 1.0, 2, 1.0 / 16),
+        (1.7e9, 3600.0, 9, 3600.0 / 16),
+        (-1e7, 15.0, 0, 0.0),
+        (1e9, 40.0, 1, 2.5),
+    ],
+)
+def test_quartiles_of_values_far_from_0_are_relative_to_their_spread(constant, spread, decimals, tolerance, is_masked):
+    rng = np.random.default_rng(0)
+    near = rng.normal(60.0, 9.0, N)
+    values = np.column_stack([np.round(constant + spread * rng.normal(size=N), decimals), near])
+    fit = Describe(by="outcome").fit(federate(values, np.arange(N) % 2, ["far", "near"], secure_sum=is_masked))
+    rows = fit.numbers().set_index(["group", "variable"])
+    for group, part in (("overall", values), ("a", values[::2]), ("b", values[1::2])):
+        for name, column, within in (
+            ("far", part[:, 0], tolerance + 1e-9 * abs(constant)),
+            ("near", part[:, 1], 60 / 2048),
+        ):
+            found = rows.loc[(group, name), ["q1", "median", "q3"]].to_numpy(dtype=float)
+            np.testing.assert_allclose(found, np.quantile(column, [0.25, 0.5, 0.75]), rtol=0, atol=within)
+    assert fit.quartiles_exact_[:, 0].all() == (not tolerance)
+
+
+def test_values_too_far_from_0_have_no_quartiles():
+    values = 1e12 + np.random.default_rng(0).normal(size=N)
+    with pytest.warns(UserWarning, match="^far: the values are too far from 0 for quartiles"):
+        fit = Describe().fit(federate(values[:, None], np.arange(N) % 2, ["far"]))
+    assert fit.numbers()[["q1", "median", "q3"]].isna().all(axis=None)
+    assert not fit.quartiles_exact_.any()

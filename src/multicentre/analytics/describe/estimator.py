@@ -21,6 +21,7 @@ If a site is lost, the fit begins again with the other sites.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -48,7 +49,7 @@ from multicentre.analytics.describe.messages import (
 )
 from multicentre.analytics.describe.published import Published
 from multicentre.analytics.describe.results import DescribeResults
-from multicentre.analytics.describe.site import OUTCOME, DescribeSite
+from multicentre.analytics.describe.site import MOST_DIGITS, OUTCOME, DescribeSite
 from multicentre.analytics.describe.units import MORE_DIGITS, agree_exponents, need_finer, recentre
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
@@ -62,8 +63,11 @@ from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_mes
 from multicentre.statistics.quantiles import find_quantiles
 
 Floats = NDArray[np.float64]
-# Binary digits of a value that the search for quartiles distinguishes, and those that one call adds.
-QUARTILE_DIGITS, DIGITS_PER_CALL = 24, 8
+# Binary digits of a value that the search for quartiles distinguishes, and those that one call adds. A variable whose
+# values are far from 0 needs more digits; each call then adds fewer, so that cells are not narrower than needed.
+QUARTILE_DIGITS, DIGITS_PER_CALL, FEWER_PER_CALL = 24, 8, 4
+# Widest cell of a quartile that is not a multiple of a step, in standard deviations.
+WIDEST = 1 / 16
 # Two patients always have a correlation of 1 or -1.
 FEWEST_PAIRS = 3
 _NAME = (None, Where("the name of a variable", lambda value: isinstance(value, str) and bool(value)))
@@ -88,7 +92,8 @@ class Describe(DescribeResults):
     quartiles : bool, default True
         Search for medians and quartiles, which takes four more calls. They are those of ``numpy.quantile`` on the
         pooled patients: exactly if the values are multiples of a step (whole numbers, tenths, ...) that is not too fine
-        for their size, and within a 4096th of the value otherwise, as ``quartiles_exact_`` states.
+        for their size, and otherwise within a 4096th of the value or, if values are far from 0, a 16th of the standard
+        deviation, as ``quartiles_exact_`` states; up to ten calls are needed then.
     histograms : bool, default False
         Count patients in up to 256 bins of each numeric variable by group, for histograms and rank tests, which takes
         two calls. The coordinator receives counts of all sites by bin.
@@ -302,22 +307,57 @@ class Describe(DescribeResults):
         shape = (n_groups + 1, d, len(QUARTERS))
         if not self.quartiles or not d:
             return np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_)
+        coarsest = [
+            next((step for step, is_off in zip(STEPS, row, strict=True) if not is_off), 0.0)
+            for row in self.off_steps_.tolist()
+        ]
+        self.quartiles_, self.histograms_ = np.full(shape, np.nan), Histograms.none()  # a table has moments before
+        steps, moments = np.array(coarsest), self._table().moments
+        digits = digits_of(moments.mean[0], moments.deviation[0], steps)
         quantiles = find_quantiles(
             session,
             DescribeSite,
             n_columns=(n_groups + 1) * d,
             shares=QUARTERS,
-            bits=DIGITS_PER_CALL,
-            finest=QUARTILE_DIGITS,
+            bits=DIGITS_PER_CALL if (digits <= QUARTILE_DIGITS).all() else FEWER_PER_CALL,
+            finest=np.tile(np.minimum(digits, MOST_DIGITS), n_groups + 1),
             fewest=max(int(self.min_cell), FEWEST_OF_QUARTILES),
             name="quartiles",
         )
-        coarsest = [
-            next((step for step, is_off in zip(STEPS, row, strict=True) if not is_off), 0.0)
-            for row in self.off_steps_.tolist()
-        ]
-        values, is_exact = quantiles.values(np.tile(np.array(coarsest), n_groups + 1))
-        return values.reshape(shape), is_exact.reshape(shape)
+        values, is_exact = quantiles.values(np.tile(steps, n_groups + 1))
+        values, is_exact = values.reshape(shape), is_exact.reshape(shape)
+        is_too_fine = digits > MOST_DIGITS
+        values[:, is_too_fine], is_exact[:, is_too_fine] = np.nan, False
+        self._warn_of_far_values(is_too_fine)
+        return values, is_exact
+
+    def _warn_of_far_values(self, is_too_fine: NDArray[np.bool_]) -> None:
+        if not is_too_fine.any():
+            return
+        names = [self.groups_.numbers[place] for place in np.flatnonzero(is_too_fine).tolist()]
+        warnings.warn(
+            f"{', '.join(names[:6])}: the values are too far from 0 for quartiles, which are missing. Subtract a "
+            "constant from the column.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+def digits_of(mean: Floats, deviation: Floats, steps: Floats) -> NDArray[np.int64]:
+    """Return the binary digits of quartiles, shape (d,), for cells of a 16th of the deviation or of a step.
+
+    Examples
+    --------
+    >>> digits_of(np.array([60.0, 1e7, 1e7]), np.array([9.0, 15.0, 15.0]), np.array([0.0, 1.0, 0.0])).tolist()
+    [24, 36, 36]
+    """
+    size, deviation = np.abs(np.nan_to_num(mean)) + 3.0 * np.nan_to_num(deviation), np.nan_to_num(deviation)
+    widest = np.maximum(WIDEST * deviation, steps)
+    varies = (deviation > 0) & (size > 0)
+    # Cells of 24 digits at values from 2^e to 2^(e + 1) have a width of 2^(e - 12).
+    excess = np.zeros(len(size))
+    excess[varies] = np.floor(np.log2(size[varies])) - 12 - np.log2(widest[varies])
+    return QUARTILE_DIGITS + FEWER_PER_CALL * np.ceil(np.maximum(excess, 0.0) / FEWER_PER_CALL).astype(np.int64)
 
 
 def _agreed(answers: Mapping[str, Described]) -> Described:

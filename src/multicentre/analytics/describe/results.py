@@ -59,7 +59,8 @@ class DescribeResults(FederatedEstimator):
         Quartiles of the d numeric variables, for all patients and for each of G groups; NaN with ``quartiles=False``
         and for fewer than ten patients.
     quartiles_exact_ : array of bool of shape (G + 1, d, 3)
-        Whether a quartile is that of the pooled patients exactly; otherwise it is within a 4096th of the value.
+        Whether a quartile is that of the pooled patients exactly; otherwise it is within a 4096th of the value, and
+        within a 16th of the standard deviation.
     off_steps_ : array of bool of shape (d, 9)
         Whether some value is not a multiple of a step: 100, 10, 5, 1, 0.5, 0.1, 0.05, 0.01, 0.001.
     histograms_ : Histograms

@@ -45,16 +45,20 @@ from multicentre.data.categories import families, join_level, read_level, split_
 from multicentre.data.records import effective_departures, fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
-from multicentre.statistics.quantiles.site import CountingPart
+from multicentre.statistics.quantiles.site import CountingPart, spreads_of
 
 Floats = NDArray[np.float64]
 OUTCOME = "outcome"
+# Largest number of binary digits of a quartile: values that differ by a four-billionth.
+MOST_DIGITS = 40
 
 
 class DescribeSite(CountingPart):
     """Site part of the descriptive table."""
 
     method: ClassVar[str] = "describe"
+    revision: ClassVar[int] = 2
+    finest_of_spread: ClassVar[int] = MOST_DIGITS
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = Groups
     lengths: ClassVar[Lengths] = {
@@ -201,6 +205,10 @@ class DescribeSite(CountingPart):
         numbers, members = self._numbers, self._members
         grouped = [np.where(members[:, [group]] == 1.0, numbers, np.nan) for group in range(members.shape[1] - 1)]
         return np.column_stack([numbers, *grouped])
+
+    def spreads(self) -> Floats:
+        """Return the standard deviation of each variable at this site, for all patients and each group alike."""
+        return np.tile(spreads_of(self._numbers, self.least_behind), self._members.shape[1])
 
     def _check_bins(self, request: BinEdges) -> None:
         n_variables = self._numbers.shape[1]

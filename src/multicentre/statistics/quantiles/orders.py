@@ -73,8 +73,8 @@ class OrderSearch:
         Quantiles, between 0 and 1.
     bits : int
         A cell has 2**bits sub-cells.
-    finest : int
-        Binary digits that the last cells share.
+    finest : array of int, shape (n_columns,)
+        Binary digits that the last cells of each column share.
     fewest : int
         Columns with fewer values are not searched.
 
@@ -82,49 +82,55 @@ class OrderSearch:
     --------
     >>> from multicentre.statistics.quantiles.maths import count_in_cells, encode_doubles, split_cells
     >>> codes = np.sort(encode_doubles(np.arange(1000.0)))
-    >>> search = OrderSearch(1, np.array([0.25, 0.5]), 8, 24, 10)
+    >>> search = OrderSearch(1, np.array([0.25, 0.5]), 8, np.array([24]), 10)
     >>> while len(search.column):
     ...     search.take(count_in_cells(codes, split_cells(search.prefix, search.level, 8), search.level, 8))
     >>> search.quantiles().values(np.ones(1))[0].tolist()
     [[249.75, 499.5]]
     """
 
-    def __init__(self, n_columns: int, shares: Floats, bits: int, finest: int, fewest: int) -> None:
+    def __init__(self, n_columns: int, shares: Floats, bits: int, finest: Integers, fewest: int) -> None:
         self.level = 0
         self.column = np.arange(n_columns, dtype=np.int32)
         self.prefix = np.zeros(n_columns, dtype=np.uint64)
-        self._n_columns, self._shares, self._bits, self._finest, self._fewest = n_columns, shares, bits, finest, fewest
+        self._n_columns, self._shares, self._bits, self._fewest = n_columns, shares, bits, fewest
+        self._finest = np.repeat(finest, 2 * len(shares))
+        self._levels = np.zeros(n_columns * 2 * len(shares), dtype=np.int64)
         self._base = np.zeros(n_columns, dtype=np.int64)
         self._rank = self._cell = np.zeros(0, dtype=np.int64)
-        self._rank_prefix: Codes = np.zeros(0, dtype=np.uint64)
+        self._rank_prefix: Codes = np.zeros(len(self._levels), dtype=np.uint64)
+        self._is_open = np.zeros(0, dtype=np.bool_)
         self._weight = np.zeros((n_columns, len(shares)))
 
     def take(self, below: Integers) -> None:
         """Add the counts of the cells, shape (q, 2**bits), and choose the cells to count next."""
         if self.level == 0:
             self._set_ranks(below[:, -1])
+            self._is_open = self._rank > 0
         ends = self._base[:, None] + below
         sub_cell = (ends[self._cell] < self._rank[:, None]).sum(axis=1)
         flat = (self._cell << self._bits) + sub_cell
         digits = np.minimum(sub_cell, 2**self._bits - 1).astype(np.uint64)
-        self._rank_prefix = (self.prefix[self._cell] << np.uint64(self._bits)) | digits
+        sub_prefix = (self.prefix[self._cell] << np.uint64(self._bits)) | digits
+        self._rank_prefix = np.where(self._is_open, sub_prefix, self._rank_prefix)
+        self._levels += self._is_open
         self.level += 1
-        is_last = self.level * self._bits >= self._finest
-        has_values = self._rank > 0
-        chosen = np.unique(flat[has_values]) if not is_last else flat[:0]
+        self._is_open = self._is_open & (self.level * self._bits < self._finest)
+        chosen = np.unique(flat[self._is_open])
         starts = np.append(self._base[:, None], ends[:, :-1], axis=1).reshape(-1)
         self._base = starts[chosen]
         cell = chosen >> self._bits
         digits = (chosen & (2**self._bits - 1)).astype(np.uint64)
         self.column, self.prefix = self.column[cell], (self.prefix[cell] << np.uint64(self._bits)) | digits
         if len(chosen):
-            self._cell = np.where(has_values, np.searchsorted(chosen, flat), 0)
+            self._cell = np.where(self._is_open, np.searchsorted(chosen, flat), 0)
 
     def quantiles(self) -> Quantiles:
         """Return the cells of the order statistics."""
-        shift = np.uint64(CODE_BITS - self.level * self._bits)
+        # Columns without values have no level; a shift by all 64 bits is undefined.
+        shift = (CODE_BITS - np.maximum(self._levels, 1) * self._bits).astype(np.uint64)
         first = self._rank_prefix << shift
-        last = first | np.uint64(2 ** int(shift) - 1)
+        last = first | ((np.uint64(1) << shift) - np.uint64(1))
         shape = (self._n_columns, len(self._shares), 2)
         has_values = (self._rank > 0).reshape(shape)
         low, high = (np.where(has_values, decode_doubles(codes).reshape(shape), np.nan) for codes in (first, last))
@@ -146,14 +152,15 @@ def find_quantiles(
     n_columns: int,
     shares: Floats,
     bits: int,
-    finest: int,
+    finest: int | Integers,
     fewest: int,
     name: str = "quantiles",
 ) -> Quantiles:
     """Return the cells of the order statistics around the quantiles of each column, over all sites.
 
-    The search needs ``finest / bits`` sums for all columns together. It narrows down the values of the patients at the
-    ranks of the quantiles to `finest` digits, without linking them to a patient or a site.
+    The search needs ``finest / bits`` sums for all columns together, by the column with most digits. It narrows down
+    the values of the patients at the ranks of the quantiles to these digits, without linking them to a patient or a
+    site.
 
     Parameters
     ----------
@@ -166,22 +173,23 @@ def find_quantiles(
         Quantiles, between 0 and 1.
     bits : {1, 2, 4, 8}
         A round splits each cell into 2**bits sub-cells.
-    finest : int
-        Binary digits that the last cells share: 24 for a relative width of 1/4096.
+    finest : int or array of int, shape (n_columns,)
+        Binary digits that the last cells share, by column: 24 for a relative width of 1/4096.
     fewest : int
         Columns with fewer values have quantiles of NaN; their values are not narrowed down.
     name : str
         Name that distinguishes the searches of one fit.
     """
-    return session.once(name, Quantiles, lambda: _search(session, part, n_columns, shares, bits, finest, fewest))
+    digits = np.broadcast_to(np.asarray(finest, dtype=np.int64), n_columns)
+    return session.once(name, Quantiles, lambda: _search(session, part, shares, bits, digits, fewest))
 
 
 def _search(
-    session: Session, part: type[CountingPart], n_columns: int, shares: Floats, bits: int, finest: int, fewest: int
+    session: Session, part: type[CountingPart], shares: Floats, bits: int, finest: Integers, fewest: int
 ) -> Quantiles:
     while True:
         sites = session.sites
-        search = OrderSearch(n_columns, shares, bits, finest, fewest)
+        search = OrderSearch(len(finest), shares, bits, finest, fewest)
         while len(search.column) and session.sites == sites:
             request = Cells(2 * len(shares) + 2, bits, search.level, search.column, search.prefix)
             below = session.sum(part.count_below, request).below

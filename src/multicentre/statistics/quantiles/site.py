@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Lengths, Message, array, count
 from multicentre.core.steps import Release, SitePart, step
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
-from multicentre.statistics.quantiles.maths import Codes, count_in_cells, encode_doubles, split_cells
+from multicentre.statistics.quantiles.maths import Codes, count_in_cells, decode_doubles, encode_doubles, split_cells
 
 # Upper bound of a count, for masking: about 2 billion, far more than a site has.
 RECORDS = 2.0**31
@@ -23,6 +23,8 @@ RECORDS = 2.0**31
 BITS = (1, 2, 4, 8)
 # 1024 bins are four times xgboost's default (256); the limit also bounds the number of cells per request.
 MOST_PARTS = 1024
+# Smallest width of a cell beyond `finest` digits, in standard deviations: that of 24 digits at a value of one.
+SHARE_OF_SPREAD = 2.0**-12
 # A search begins again if a site is lost: one search, three repeats. This bounds the ranks that can be followed.
 MOST_STARTS = 4
 
@@ -74,6 +76,9 @@ class CountingPart(SitePart):
     finest : int
         Maximum number of binary digits of a code if the policy requires a minimum of patients. 24 digits distinguish
         numbers with a relative difference above 1/4096. 36 digits distinguish any two float32 numbers.
+    finest_of_spread : int
+        Maximum number of digits of cells that are not narrower than a 4096th of the column's standard deviation at the
+        site: values with a large constant then are as fine as centred ones. By default `finest`.
 
     Notes
     -----
@@ -84,6 +89,7 @@ class CountingPart(SitePart):
     sums_fields: ClassVar[bool] = True
     counts_persons: ClassVar[bool] = True
     finest: ClassVar[int] = 24
+    finest_of_spread: ClassVar[int] = 0
     lengths: ClassVar[Lengths] = {
         "q": "cells in which thresholds are searched",
         "b": "sub-cells of a cell",
@@ -105,7 +111,10 @@ class CountingPart(SitePart):
         """Count records by sub-cell of the range of values, for thresholds that cut a column into equal parts."""
         n_records, columns = self._codes()
         check_cells(request, self._before, len(columns), self.most_parts())
-        check_fineness(request, self.finest, self.least_behind)
+        starts = split_cells(request.prefix, request.level, request.bits)
+        is_deeper = (request.level + 1) * request.bits > self.finest
+        if is_deeper and not self._are_wide(request, starts):
+            check_fineness(request, self.finest, self.least_behind)
         self._starts += request.level == 0
         if self._starts > MOST_STARTS:
             raise ConfigurationError(
@@ -114,7 +123,6 @@ class CountingPart(SitePart):
                 hint="Start a new fit.",
             )
         self._before = request
-        starts = split_cells(request.prefix, request.level, request.bits)
         below = np.empty(starts.shape, dtype=np.int64)
         for column in np.unique(request.column).tolist():
             here = request.column == column
@@ -123,6 +131,18 @@ class CountingPart(SitePart):
         counts = np.concatenate([np.diff(below, axis=1, prepend=0).ravel(), missing])
         fewest = n_records if self.masked else int(counts[counts > 0].min(initial=n_records))
         return CellCounts(below, patients=fewest)
+
+    def spreads(self) -> NDArray[np.float64]:
+        """Return the standard deviation of each column at this site, shape (m,); infinite for few values."""
+        return spreads_of(self.quantile_values(), self.least_behind)
+
+    def _are_wide(self, request: Cells, starts: Codes) -> bool:
+        """Return whether each sub-cell is at least a 4096th of a standard deviation wide, within the allowed digits."""
+        if (request.level + 1) * request.bits > self.finest_of_spread:
+            return False
+        with np.errstate(invalid="ignore"):
+            widths = np.diff(decode_doubles(starts), axis=1).min(axis=1)
+        return bool((widths >= SHARE_OF_SPREAD * self.spreads()[request.column]).all())
 
     def _codes(self) -> tuple[int, list[Codes]]:
         """Return the number of records and the sorted codes of each column."""
@@ -137,6 +157,21 @@ class CountingPart(SitePart):
             present = [column[~np.isnan(column)] for column in values.T]
             self._sorted = len(values), [np.sort(encode_doubles(column)) for column in present]
         return self._sorted
+
+
+def spreads_of(values: NDArray[np.float64], least: int) -> NDArray[np.float64]:
+    """Return the standard deviation of each column, shape (m,); infinite for fewer values than `least`, 0 for none.
+
+    Examples
+    --------
+    >>> spreads_of(np.array([[1.0, 5.0, np.nan], [3.0, np.nan, np.nan]]), 2).tolist()
+    [1.0, inf, 0.0]
+    """
+    present = ~np.isnan(values)
+    sizes = present.sum(axis=0)
+    centred = np.where(present, values - np.nansum(values, axis=0) / np.maximum(sizes, 1), 0.0)
+    spreads = np.sqrt(np.square(centred).sum(axis=0) / np.maximum(sizes, 1))
+    return np.asarray(np.where((sizes > 0) & (sizes < least), np.inf, spreads))
 
 
 def check_cells(request: Cells, before: Cells | None, n_columns: int, most_parts: int = MOST_PARTS) -> None:
@@ -215,7 +250,7 @@ def check_fineness(request: Cells, finest: int, least_behind: int) -> None:
             f"cells must have at most {finest} digits if the policy requires {least_behind} patients per value; "
             f"got {(request.level + 1) * request.bits}",
             where="count_below",
-            hint="Search with a tolerance above 0.",
+            hint="Search with a tolerance above 0, or subtract a constant from columns whose values are far from 0.",
         )
 
 
