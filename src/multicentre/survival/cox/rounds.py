@@ -368,6 +368,8 @@ def check_varying(session: Session, totals: Totals, agreed: Agreed) -> None:
     # A scale of 1 takes the place of a standard deviation that rounds to 0.
     is_constant = ~informed(totals.information, totals.n_events) & (agreed.spread == 1.0)
     is_constant |= agreed.spread**2 * agreed.n_patients <= least
+    # A declared level has no small variation: it is absent, for example in a subgroup, and changes no other ratio.
+    is_constant &= ~np.isin(agreed.columns, agreed.levels)
     if not is_constant.any():
         return
     listed = ", ".join([agreed.columns[place] for place in np.flatnonzero(is_constant).tolist()][:6])
