@@ -87,3 +87,75 @@ def test_an_order_with_a_deep_study_is_refused():
         Order.unpack(DEEP_JSON.encode())
     with pytest.raises(MulticentreError):
         Order.unpack(json.dumps({"card": {}, "token": "0" * 32, "study": DEEP_TOML}).encode())
+
+
+def nested(depth, is_table):
+    """Return a JSON text with a value inside `depth` tables or lists."""
+    return '{"a":' * depth + "1" + "}" * depth if is_table else "[" * depth + "]" * depth
+
+
+@pytest.mark.parametrize("is_table", [True, False])
+def test_values_may_be_nested_a_hundred_levels_deep(is_table):
+    load_json(nested(100, is_table))
+    with pytest.raises(ValueError, match="nested too deep"):
+        load_json(nested(101, is_table))
+    # The table of the file itself is the first level.
+    as_toml = nested(99, is_table).replace('"a":', "a=")
+    assert list(load_toml(f"x = {as_toml}")) == ["x"]
+    as_toml = nested(100, is_table).replace('"a":', "a=")
+    with pytest.raises(ValueError, match="nested too deep"):
+        load_toml(f"x = {as_toml}")
+
+
+@pytest.mark.parametrize("parts", [100, 101])
+def test_a_long_key_is_refused_before_it_is_parsed(parts):
+    key = ".".join(["a", '"b c"', "'d'"] * 40).split(".")[:parts]
+    text = " . ".join(key) + " = 1"
+    if parts == 100:
+        assert list(load_toml(text)) == ["a"]
+    else:
+        with pytest.raises(ValueError, match="nested too deep"):
+            load_toml(text)
+
+
+@pytest.mark.parametrize("value", [3, "text", None, 1.5, True])
+def test_a_json_text_may_be_a_single_value(value):
+    assert load_json(json.dumps(value)) == value
+
+
+def test_texts_and_bytes_are_read_alike():
+    assert load_json(b'{"a": ["\xc3\xa9"]}') == load_json('{"a": ["é"]}') == {"a": ["é"]}
+    assert load_toml(b'a = ["\xc3\xa9"]') == load_toml('a = ["é"]') == {"a": ["é"]}
+
+
+def test_a_file_has_at_most_four_mebibytes():
+    largest = b"#" * (4 * 2**20)
+    assert parse_toml(largest, "the roster", "roster.toml") == {}
+    with pytest.raises(ConfigurationError) as caught:
+        parse_toml(b"#" * (6 * 2**20), "the roster", "roster.toml")
+    assert caught.value.what == "the roster must have at most 4 MiB; got 6 MiB"
+    with pytest.raises(ConfigurationError, match="must have at most 4 MiB; got 4 MiB"):
+        parse_toml(largest + b"#", "the roster", "roster.toml")
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "hint"),
+    [
+        (b"\xff\xfe", "the roster must be UTF-8; got another encoding", "Save it as UTF-8."),
+        ("x = ", "the roster must be valid TOML; got another text", "Invalid value (at end of document)."),
+        (DEEP_TOML, "the roster must be valid TOML; got another text", "Values are nested too deep."),
+        (f"x = {LONG_NUMBER}", "the roster must be valid TOML; got another text", "A number has too many digits."),
+    ],
+)
+def test_each_fault_of_a_file_has_its_remedy(content, what, hint):
+    with pytest.raises(ConfigurationError) as caught:
+        parse_toml(content, "the roster", "roster.toml")
+    assert (caught.value.what, caught.value.hint) == (what, hint)
+
+
+def test_a_file_is_read(tmp_path):
+    (tmp_path / "roster.toml").write_text("sites = 3")
+    assert read_toml(tmp_path / "roster.toml", "the roster") == {"sites": 3}
+    with pytest.raises(ConfigurationError) as caught:
+        read_toml(tmp_path / "absent", "the roster")
+    assert caught.value.hint == "No such file or directory."

@@ -1,13 +1,28 @@
 """Files are whole or absent, states keep their names apart, and site names can be folders anywhere."""
 
+import errno
+import os
 import sqlite3
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from multicentre.core.storage import Store, check_site_name, held, write_atomically
+from multicentre.core import storage
+from multicentre.core.storage import (
+    Store,
+    check_no_link,
+    check_owner_writes_alone,
+    check_site_name,
+    held,
+    is_held,
+    make_private_folder,
+    open_regular,
+    read_regular,
+    write_atomically,
+)
 from multicentre.errors import ConfigurationError, IntegrityError, StateGone
 
 
@@ -134,3 +149,160 @@ def test_a_lock_that_cannot_be_taken_says_why(tmp_path):
     with pytest.raises(ConfigurationError, match="the lock cannot be taken"), held(tmp_path / "absent" / "lock"):
         pass
     assert issubclass(sqlite3.OperationalError, sqlite3.Error)
+
+
+def test_a_lock_shows_whether_it_is_held(tmp_path):
+    lock = tmp_path / "run lock #1"
+    assert not is_held(lock)
+    assert not lock.exists()
+    with held(lock):
+        assert is_held(lock)
+    assert not is_held(lock)
+    lock.write_bytes(b"no lock file at all" * 100)
+    assert not is_held(lock)
+
+
+# Files and folders of others
+
+
+def test_a_failed_write_names_the_file_and_not_the_temporary_one(tmp_path, monkeypatch):
+    """The system's error names no file if the disk is full."""
+    path = tmp_path / "model.json"
+    write_atomically(path, b"old")
+
+    def fail(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write_atomically(path, b"new")
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+    write_atomically(path, b"not flushed", durable=False)
+    assert path.read_bytes() == b"not flushed"
+
+
+def test_a_regular_file_is_opened_and_a_new_one_is_its_owners(tmp_path):
+    path = tmp_path / "ledger"
+    os.close(open_regular(path, os.O_WRONLY | os.O_CREAT, "ledger"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_bytes(b"content")
+    assert read_regular(path, "ledger") == b"content"
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "absent", "ledger")
+
+
+def refusal(read, path):
+    with pytest.raises(IntegrityError) as caught:
+        read(path, "ledger")
+    assert caught.value.where == str(path)
+    assert caught.value.hint.startswith("Use the path of the file itself.")
+    return caught.value.what
+
+
+def test_links_pipes_and_folders_are_not_read(tmp_path):
+    """Opening a pipe that nobody writes to must not block."""
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent")
+    os.mkfifo(tmp_path / "pipe")
+    link = "the ledger must be a regular file or folder; got a symbolic link"
+    other = "the ledger must be a regular file or folder; got a pipe, a device or a folder"
+    for name, what in (("link", link), ("dangling", link), ("pipe", other), ("", other)):
+        assert refusal(read_regular, tmp_path / name) == what
+    for name in ("link", "dangling"):
+        assert refusal(check_no_link, tmp_path / name) == link
+        assert refusal(check_owner_writes_alone, tmp_path / name) == link
+    for name in ("file", "pipe", "absent", ""):
+        check_no_link(tmp_path / name, "ledger")
+
+
+def test_a_link_that_appears_after_the_check_is_named(tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
+    answers = iter([False, True])
+    monkeypatch.setattr(Path, "is_symlink", lambda path: next(answers))
+    assert refusal(read_regular, tmp_path / "link").endswith("got a symbolic link")
+
+
+def test_a_private_folder_and_its_new_parents_are_their_owners(tmp_path, monkeypatch):
+    tmp_path.chmod(0o755)
+    for _ in range(2):
+        make_private_folder(tmp_path / "one" / "two")
+    assert stat.S_IMODE((tmp_path / "one").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "one" / "two").stat().st_mode) == 0o700
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        make_private_folder(tmp_path / "file")
+    monkeypatch.setattr(Path, "exists", lambda path: path == tmp_path)  # another process creates them meanwhile
+    make_private_folder(tmp_path / "one" / "two")
+
+
+@pytest.fixture
+def trusted(tmp_path, monkeypatch):
+    """Return a file in a folder, both writable by their owner only; no group is private."""
+    monkeypatch.setattr(storage, "_is_private", lambda group, owner: False)
+    path = tmp_path / "folder's" / "roster.toml"
+    make_private_folder(path.parent)
+    path.write_bytes(b"")
+    path.chmod(0o644)
+    path.parent.chmod(0o755)
+    return path
+
+
+def test_files_that_only_their_owner_writes_are_trusted(trusted):
+    check_owner_writes_alone(trusted, "roster")
+    check_owner_writes_alone(trusted.with_name("absent"), "roster")
+    trusted.chmod(0o400)
+    check_owner_writes_alone(trusted, "roster")
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
+def test_a_file_that_others_write_is_not_trusted(trusted, mode):
+    trusted.chmod(mode)
+    with pytest.raises(ConfigurationError) as caught:
+        check_owner_writes_alone(trusted, "roster")
+    assert caught.value.where == str(trusted)
+    assert caught.value.what == f"the file of the roster must be writable by its owner only; got mode {mode:o}"
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
+@pytest.mark.parametrize("name", ["roster.toml", "absent"])
+def test_a_folder_that_others_write_is_not_trusted(trusted, mode, name):
+    """Whoever writes a folder can replace each of its files."""
+    trusted.parent.chmod(mode)
+    with pytest.raises(ConfigurationError) as caught:
+        check_owner_writes_alone(trusted.with_name(name), "roster")
+    assert caught.value.where == str(trusted.parent)
+    assert caught.value.what == f"the folder of the roster must be writable by its owner only; got mode {mode:o}"
+    quoted = str(trusted.parent).replace("'", "'\"'\"'")
+    assert caught.value.hint.startswith(f"Run: chmod go-w '{quoted}'.")
+
+
+def test_a_folder_may_be_writable_for_the_group_of_its_owner_alone(trusted, monkeypatch):
+    asked = []
+    monkeypatch.setattr(storage, "_is_private", lambda group, owner: asked.append((group, owner)) or True)
+    trusted.parent.chmod(0o775)
+    check_owner_writes_alone(trusted, "roster")
+    status = trusted.parent.stat()
+    assert asked == [(status.st_gid, status.st_uid)]
+    for path, mode in ((trusted.parent, 0o777), (trusted, 0o664)):
+        path.chmod(mode)
+        with pytest.raises(ConfigurationError, match=f"got mode {mode:o}"):
+            check_owner_writes_alone(trusted, "roster")
+        path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "is_private"),
+    [("ada", [], True), ("ada", ["ada"], True), ("ada", ["ada", "eve"], False), ("staff", [], False)],
+)
+def test_a_private_group_has_its_owners_name_and_no_other_member(monkeypatch, name, members, is_private):
+    account = type("Account", (), {"pw_name": "ada"})
+    group = type("Group", (), {"gr_name": name, "gr_mem": members})
+    monkeypatch.setattr("pwd.getpwuid", {1001: account}.__getitem__)
+    monkeypatch.setattr("grp.getgrgid", {2002: group}.__getitem__)
+    assert storage._is_private(2002, 1001) is is_private
+    assert not storage._is_private(2002, 7)
+    assert not storage._is_private(7, 1001)
