@@ -1,17 +1,20 @@
 """A declaration holds all that its author wrote: guards, cards and masked sums read nothing else."""
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from multicentre.core.messages import (
     Declaration,
+    Length,
     Message,
     array,
     arrays,
     count,
     flag,
+    lengths_of,
     number,
     place,
     text,
@@ -169,3 +172,64 @@ def test_places_name_the_message_the_field_and_the_key():
     kind = message_of(field=number("x"))
     assert place(kind, "field") == "Probe.field"
     assert place(kind, "field", "imaging") == "Probe.field[imaging]"
+
+
+@pytest.mark.parametrize(
+    ("declare", "default"),
+    [
+        (lambda: number("x", default=2.5), 2.5),
+        (lambda: number("x", default=0.0), 0.0),
+        (lambda: count("x", default=3), 3),
+        (lambda: count("x", default=0), 0),
+        (lambda: flag("x", default=True), True),
+        (lambda: flag("x", default=False), False),
+        (lambda: texts("x", default=("a",)), ("a",)),
+        (lambda: texts("x", default=()), ()),
+    ],
+)
+def test_a_field_with_a_default_is_optional_and_passed_by_name(declare, default):
+    """It may stand before fields without one."""
+    kind = dataclasses.make_dataclass(
+        "Probe", [("given", object, declare()), ("n", int, count("x"))], bases=(Message,), frozen=True
+    )
+    assert (kind(1).given, kind(1).n) == (default, 1)
+    assert kind(1, given="other").given == "other"
+    assert list(kind.declarations()) == ["given", "n"]
+    with pytest.raises(TypeError):
+        kind(1, "other")
+
+
+def test_declarations_are_computed_once_per_class():
+    kind = message_of(field=number("x"))
+    assert kind.declarations() is kind.declarations()
+    assert message_of(field=count("x")).declarations() != kind.declarations()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "number_"),
+    [
+        ({"rank": 20}, "20"),
+        ({"rank": 0}, "0"),
+        ({"rank": True}, ""),
+        ({"rank": 2.0}, ""),
+        ({"rank": "20"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_parameter_that_is_a_whole_number_fixes_a_length(parameters, number_):
+    assert Length("phenotypes", "rank").number(parameters) == number_
+    assert Length("phenotypes").number(parameters) == ""
+
+
+def test_a_subclass_may_give_a_letter_another_meaning():
+    class Base:
+        lengths: ClassVar = {"p": "columns", "k": Length("phenotypes", "rank")}
+
+    class Plain(Base):
+        pass
+
+    class Heir(Plain):
+        lengths: ClassVar = {"p": "codes", "n": "patients"}
+
+    assert lengths_of(Plain) == {"p": Length("columns"), "k": Length("phenotypes", "rank")}
+    assert lengths_of(Heir) == {"p": Length("codes"), "k": Length("phenotypes", "rank"), "n": Length("patients")}

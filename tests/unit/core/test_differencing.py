@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multicentre.core.differencing import Division, UnmaskedAnswers
+from multicentre.core.differencing import Division, EarlierAnswers, EarlierPredictions, UnmaskedAnswers
 from multicentre.core.steps import Pieces
 from multicentre.errors import DisclosureRefused
 
@@ -108,3 +108,158 @@ def test_plans_by_independent_draws_pass():
         for fold in range(3):
             admit(memory, np.flatnonzero(folds == fold), division(folds, source=f"repeat {repeat}"))
             admit(memory, np.flatnonzero(folds != fold), division(folds, source=f"repeat {repeat}"))
+
+
+def test_the_hint_of_a_refusal_names_masks_where_other_sites_take_part():
+    for n_sites, hint in ((1, "Use the existing plan"), (2, "Mask the sums (secure_sum=True). Use the existing plan")):
+        memory = UnmaskedAnswers()
+        admit(memory, np.arange(30), division(source=""))
+        with pytest.raises(DisclosureRefused) as caught:
+            memory.admit(np.arange(29), N, (division(source=""),), LEAST, len, n_sites)
+        assert caught.value.hint.startswith(hint)
+        assert caught.value.where == "records"
+
+
+def test_a_policy_that_allows_single_patients_allows_every_selection():
+    memory = UnmaskedAnswers()
+    for rows in ([0], [0, 1], range(N - 1), range(N)):
+        admit(memory, rows, least=1)
+
+
+def test_a_plan_that_was_answered_for_is_not_counted_again():
+    """Other rows, other folds or another request are another plan."""
+    memory, counted = UnmaskedAnswers(), []
+
+    def count_patients(rows):
+        counted.append(len(rows))
+        return len(rows)
+
+    admit(memory, np.arange(30), count_patients=count_patients)
+    assert counted[:2] == [30, 30]  # both folds
+    for other, expected in (
+        (division(), []),
+        (division(smallest=LEAST, digest="second"), [30, 30]),
+        (division(np.repeat([1, 0], 30)), [30, 30]),
+        (division(rows=np.arange(N)[::-1]), [30, 30]),
+    ):
+        counted.clear()
+        memory._plans["hash"] = division(smallest=LEAST)
+        admit(memory, np.arange(30), other, count_patients=count_patients)
+        assert counted == expected
+
+
+# Predictions of models
+
+
+RISING = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+LEVEL = np.full(6, 3.0)
+
+
+def distances_of(earlier, predicted):
+    """Return the distances from an earlier model as they are counted, one array each."""
+    memory, distances = EarlierPredictions(), []
+    memory.fewest_apart("rows", np.column_stack([earlier]), len)
+    memory.fewest_apart("rows", np.column_stack([predicted]), lambda column: distances.append(column) or 0)
+    return distances
+
+
+@pytest.mark.parametrize(
+    ("earlier", "predicted", "residuals", "ranks"),
+    [
+        (RISING, 2.0 * RISING + 7.0, [0.0] * 6, [0.0] * 6),
+        (RISING, -RISING, [0.0] * 6, [5.0, 3.0, 1.0, -1.0, -3.0, -5.0]),
+        (RISING, LEVEL, [0.0] * 6, [2.5, 1.5, 0.5, -0.5, -1.5, -2.5]),
+        (LEVEL, RISING, [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5], [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5]),
+        (RISING, np.exp(RISING), None, [0.0] * 6),
+        (RISING, np.array([1.0, 2.0, 3.0, 4.0, 5.0, 1.0]), None, [0.5, 1.0, 1.0, 1.0, 1.0, -4.5]),
+    ],
+)
+def test_models_are_compared_by_residuals_and_by_ranks(earlier, predicted, residuals, ranks):
+    """Residuals of a least-squares line ignore shift and scale; ranks ignore any rising transformation."""
+    by_line, by_rank = distances_of(earlier, predicted)
+    if residuals is None:
+        residuals = predicted - np.polyval(np.polyfit(earlier, predicted, 1), earlier)
+    np.testing.assert_allclose(by_line, residuals, atol=1e-11)
+    np.testing.assert_array_equal(by_rank, ranks)
+
+
+def test_the_smallest_number_of_patients_apart_is_returned():
+    """Every column of a prediction is compared with the same column of every earlier model of the same shape."""
+    memory, numbers, seen = EarlierPredictions(), iter([0, 7, 4, 0, 9, 5, 0, 8]), []
+
+    def count(column):
+        seen.append(column)
+        return next(numbers)
+
+    first, second = np.column_stack([RISING, LEVEL]), np.column_stack([LEVEL, RISING])
+    assert memory.fewest_apart("rows", first, count) == 0
+    assert memory.fewest_apart("other rows", second, count) == 0
+    assert memory.fewest_apart("rows", first.copy(), count) == 0
+    assert memory.fewest_apart("rows", RISING[:, None], count) == 0
+    assert seen == []
+    assert memory.fewest_apart("rows", second, count) == 4
+    assert len(seen) == 4
+    assert memory.fewest_apart("other rows", first, count) == 5
+    assert memory.fewest_apart("rows", second, count) == 0
+    assert len(seen) == 8
+
+
+def test_the_number_of_models_is_limited(monkeypatch):
+    monkeypatch.setattr("multicentre.core.differencing.MAX_MODELS", 2)
+    memory = EarlierPredictions()
+    models = [RISING[:, None] ** power for power in (1, 2, 3)]
+    for model in models[:2]:
+        memory.fewest_apart("rows", model, len)
+    with pytest.raises(DisclosureRefused, match="at most 2 models may be scored unmasked") as caught:
+        memory.fewest_apart("rows", models[2], len)
+    assert caught.value.where == "model"
+    assert memory.fewest_apart("rows", models[0], len) == 0
+    memory.fewest_apart("other rows", models[2], len)
+
+
+# Aligned records
+
+
+def patients(rows):
+    """Count patients with two records each."""
+    return len(np.unique(rows // 2))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fits"),
+    [
+        (range(40), range(40), True),
+        (range(40), range(60), True),
+        (range(40), range(58), False),
+        (range(40), range(2, 42), False),
+        (None, range(40), True),
+        (None, range(42), False),
+        (range(42), None, False),
+        (range(40), None, True),
+        (None, None, True),
+    ],
+)
+def test_aligned_records_differ_from_earlier_ones_by_many_patients(before, after, fits):
+    """60 records of 30 patients; at least 10 patients must differ."""
+    memory, data = EarlierAnswers(), np.zeros(N)
+    rows = [None if one is None else np.array(one) for one in (before, after)]
+    memory.admit(rows[0], data, LEAST, patients, "lyon")
+    if fits:
+        memory.admit(rows[1], data, LEAST, patients, "lyon")
+    else:
+        with pytest.raises(DisclosureRefused, match="or differ from them by at least 10 patients") as caught:
+            memory.admit(rows[1], data, LEAST, patients, "lyon")
+        assert caught.value.where == "lyon"
+
+
+def test_records_are_remembered_once_and_refused_ones_not():
+    memory, data = EarlierAnswers(), np.zeros(N)
+    for rows in (range(40), range(40), range(20)):
+        memory.admit(np.array(rows), data, LEAST, patients, "lyon")
+    with pytest.raises(DisclosureRefused):
+        memory.admit(np.arange(38), data, LEAST, patients, "lyon")
+    assert [len(rows) for rows in memory.aligned] == [40, 20]
+    assert not memory.includes_all
+    memory.admit(None, data, LEAST, patients, "lyon")
+    assert memory.includes_all
+    assert [len(rows) for rows in memory.aligned] == [40, 20]

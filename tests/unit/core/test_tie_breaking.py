@@ -33,6 +33,17 @@ def test_the_size_of_the_terms_decides_where_scores_cancel():
     assert first_least([100.0 + 5e-8, 100.0], size=1e-3) == 0  # the magnitude is larger than the size
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i8", "f4", "b1"])
+def test_scores_of_any_type_are_compared_as_real_numbers(dtype):
+    """The negative of an unsigned number would wrap around."""
+    scores = np.array([1, 0, 1], dtype=dtype)
+    assert first_least(scores) == 1
+    assert first_largest(scores) == 0
+    assert first_largest(np.array([0, 1, 1], dtype=dtype)) == 1
+    assert first_largest([0, 1, 2]) == 2
+    assert first_least([2, 1, 1]) == 1
+
+
 def test_an_axis_is_chosen_along():
     scores = np.array([[3.0, 1.0], [2.0, 5.0], [2.0, 1.0]])
     assert first_least(scores).tolist() == [1, 0, 1]
@@ -46,6 +57,7 @@ def test_an_axis_is_chosen_along():
         (1.0, 2.0, True),
         (2.0, 1.0, False),
         (1.0 - 0.5 * TIE, 1.0, False),
+        (1.0 - TIE, 1.0, False),
         (1.0 - 2 * TIE, 1.0, True),
         (-1.0 - 0.5 * TIE, -1.0, False),
         (-1.0 - 2 * TIE, -1.0, True),
