@@ -463,7 +463,7 @@ def head_of(entries: Sequence[Entry]) -> Head:
 
 def _check_last_signatures(entries: Sequence[Entry], keys: Collection[str], path: Path) -> None:
     """Check that every entry names one of the keys, and the last signature of each key, which covers all before."""
-    for entry, following in zip(entries, [*entries[1:], None], strict=True):
+    for entry, following in itertools.zip_longest(entries, entries[1:]):
         if following is None or following.get("key") != entry.get("key"):
             _check_signature(entry, keys, path)
 
