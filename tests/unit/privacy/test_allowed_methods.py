@@ -8,7 +8,7 @@ from multicentre.core.calls import Call
 from multicentre.core.messages import Nothing
 from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.multiview.ppca.site import MvPPCASite
-from multicentre.privacy.allowed_methods import find_objection, provider_of
+from multicentre.privacy.allowed_methods import Provider, check_allowed, find_objection, parse_allowed, provider_of
 from multicentre.privacy.card import disclosure_card
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
@@ -128,3 +128,38 @@ def test_the_card_shows_distribution_and_version(install):
 def test_an_invalid_entry_is_refused(entry):
     with pytest.raises(ConfigurationError, match="an entry of methods must be"):
         Policy(methods=(entry,))
+
+
+@pytest.mark.parametrize(
+    ("entry", "provider", "is_accepted"),
+    [
+        ("mean-age", None, True),
+        ("mean-age", Provider("any", "0.1"), True),
+        ("mean-age @ own", None, False),
+        ("mean-age @ own", Provider("own", "0.1"), True),
+        ("mean-age @ own-x", Provider("Own_X", "0.1"), True),
+        ("mean-age @ own", Provider("other", "0.1"), False),
+        ("mean-age @ own >= 1.2", Provider("own", "1.2"), True),
+        ("mean-age @ own >= 1.2", Provider("own", "1.3rc1"), True),  # the steward installed it
+        ("mean-age @ own >= 1.2", Provider("own", "1.2rc1"), False),
+        ("mean-age @ own == 1.2", Provider("own", "1.2.post1"), False),
+    ],
+)
+def test_a_distribution_is_accepted_by_name_and_version(entry, provider, is_accepted):
+    assert parse_allowed(entry).accepts(provider) is is_accepted
+
+
+def test_without_a_part_only_the_name_is_compared():
+    allowed = ("mean-age @ nowhere-installed >= 9", "fed-cox")
+    assert find_objection(allowed, "mean-age") is None
+    assert find_objection(allowed, "fed-cox", MvPPCASite) is None
+    assert find_objection(allowed, "fed-glm") == find_objection((), "fed-glm") == ""
+    assert find_objection(None, "fed-glm") is None
+    assert find_objection(allowed, "mean-age", MvPPCASite).endswith("it must be provided by nowhere-installed>=9")
+
+
+def test_every_entry_of_a_list_is_checked():
+    check_allowed(None)
+    check_allowed(["a", "b @ c"])
+    with pytest.raises(ConfigurationError, match="got 'b @'"):
+        check_allowed(["a", "b @"])
