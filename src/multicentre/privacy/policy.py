@@ -193,8 +193,7 @@ class Policy:
         field_names = [field.name for field in dataclasses.fields(cls)]
         if unknown := [key for key in terms if key not in field_names]:
             raise unknown_key(unknown, field_names, "policy")
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in terms.items()}
-        return cls(**values)
+        return cls(**terms)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from multicentre.errors import ConfigurationError
-from multicentre.privacy.policy import RELATIONS, Policy, unknown_key
+from multicentre.privacy.policy import (
+    RELATIONS,
+    Policy,
+    least_in_total,
+    loosest_of,
+    simulated_policy,
+    unknown_key,
+)
 
 
 def test_a_policy_is_read(tmp_path):
@@ -214,3 +221,64 @@ def test_places_are_absolute_even_where_the_policy_file_is_not(tmp_path, monkeyp
     policy = Policy(epsilon=1.0).relative_to(Path("lyon.toml"))
     assert policy.account == str(tmp_path / "lyon.account.jsonl")
     assert policy.cohorts is None
+
+
+def test_the_loosest_of_several_policies_permits_what_one_of_them_permits():
+    loosest = loosest_of(
+        [
+            Policy(min_patients=20, min_patients_in_total=10, min_difference=7, relations="none"),
+            Policy(min_patients=5, min_difference=9, exact_times=True),
+            Policy(min_patients=10, min_difference=8, relations="listed"),
+        ]
+    )
+    assert loosest == Policy(
+        min_patients=5, min_patients_in_total=10, min_difference=7, exact_times=True, relations="listed"
+    )
+    assert loosest_of([]) == Policy(min_difference=5)
+    assert loosest_of([Policy(min_difference=9), Policy()]).min_difference == 5
+
+
+def test_the_largest_minimum_of_a_total_applies():
+    assert least_in_total([Policy(min_patients_in_total=3), Policy(), Policy(min_patients_in_total=7)]) == 7
+    assert least_in_total([]) == 0
+
+
+def test_several_unknown_keys_are_named_together():
+    error = unknown_key(["zzz", "yyy"], ["min_patients", "epsilon"], "policy")
+    assert (error.what, error.where) == ("the keys 'zzz', 'yyy' are unknown", "policy")
+    assert error.hint == "Valid keys: min_patients, epsilon."
+    one = unknown_key(["min_patient"], ["min_patients", "epsilon"], "policy")
+    assert one.what == unknown_key("min_patient", ["min_patients"], "policy").what == "the key 'min_patient' is unknown"
+    assert "'min_patients'" in one.hint
+    assert "epsilon" not in one.hint
+
+
+@pytest.mark.parametrize(
+    ("n_sites", "in_sum"),
+    [(1, 2), (2, 2), (3, 3), (9, 3)],
+)
+def test_simulated_sites_have_the_policy_of_a_new_site_as_far_as_their_number_permits(n_sites, in_sum):
+    assert simulated_policy(n_sites) == Policy(min_sites_in_sum=in_sum)
+
+
+@pytest.mark.parametrize(
+    ("terms", "fits"),
+    [
+        ({"min_sites_in_sum": 3, "min_patients_in_total": 10}, True),
+        ({"min_sites_in_sum": 2, "min_patients_in_total": 10}, False),
+        ({"min_sites_in_sum": 3, "min_patients_in_total": 9}, False),
+        ({"min_sites_in_sum": 3, "min_patients_in_total": 10, "min_patients_in_share": 11}, False),
+        ({"min_sites_in_sum": 3, "min_patients_in_total": 10, "min_patients_in_share": 10}, True),
+        ({"min_sites_in_sum": 3, "min_patients_in_total": 10, "min_patients_in_share": 0}, False),
+        ({"min_sites_in_sum": 3, "min_patients_in_total": 10, "min_patients_in_share": True}, False),
+    ],
+)
+def test_a_smaller_share_needs_a_total_that_hides_it(terms, fits):
+    if fits:
+        policy = Policy(**{"min_patients_in_share": 1, **terms})
+        assert policy.least_in_share == policy.min_patients_in_share
+    else:
+        with pytest.raises(ConfigurationError, match="min_patients_in_share must") as caught:
+            Policy(**{"min_patients_in_share": 1, **terms})
+        assert caught.value.where == "policy, min_patients_in_share"
+    assert Policy().least_in_share == 10
