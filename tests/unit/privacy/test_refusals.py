@@ -18,6 +18,7 @@ from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.patient_counts import People
 from multicentre.privacy.policy import Policy
+from multicentre.privacy.sites_per_field import Field, SitesBehind
 
 SAME = (
     'Use the same patients in both requests: missing="mean" or "indicator" keeps those with a missing entry, and '
@@ -484,3 +485,86 @@ def test_what_tells_of_no_patient_is_never_noised_or_paid_for():
     answer = Version("1.0")
     assert gate.release(call(Part.version, noise=noise()), answer) is answer
     assert gate.charging.account.entries() == ()
+
+
+# Patients and records
+
+
+def test_a_budget_is_per_patient_and_needs_records_with_patients():
+    gate = Guard(Policy(epsilon=1.0), Ledger(), People())
+    error, _ = refusal(gate, lambda gate: gate.review(shown()), RefusedByPolicy)
+    assert error.where == "plan, epsilon"
+    assert error.what == "records must have patients for a budget, which is per patient; got records without patients"
+    error, _ = refusal(gate, lambda gate: gate.admit(call(noise=noise())), RefusedByPolicy)
+    assert error.where == "add, epsilon"
+    Guard(Policy(), Ledger(), People()).review(shown())
+
+
+# The first patient has eleven records, and ten others have one each.
+NAMES = ["a"] * 10 + list("abcdefghijk")
+
+
+def test_patients_are_counted_among_the_selected_records():
+    """Eleven records of all may belong to one patient; the last eleven belong to as many."""
+    gate = Guard(Policy(min_difference=0), Ledger(), People(NAMES), n_records=len(NAMES))
+    last = np.arange(10, 21)
+    released = gate.release(call(), sums(patients=11), last)
+    assert released.patients == 11
+    assert gate.ledger.entries[-1]["fields"][0]["patients"] == 11
+    refusal(gate, lambda gate: gate.release(call(), sums(patients=11)), DisclosureRefused)
+    assert gate.patients_among(last) == 11
+    assert gate.patients_among(np.arange(21)) == 11
+    assert gate.patients_among(np.arange(11)) == 1
+    assert Guard(Policy(), Ledger(), People()).patients_among(last) == 11
+
+
+def test_the_records_that_guarantee_a_minimum_are_rounded_up_to_a_power_of_two():
+    """Twenty records belong to at least ten patients; the exact number would disclose the eleven of the first."""
+    gate = Guard(Policy(), Ledger(), People(NAMES))
+    assert gate.least_records(None) == 32
+    assert gate.least_records(np.arange(10, 21)) == gate.least_behind == 10
+    assert gate.least_in_answer(call(), None) == 20
+    assert gate.least_in_answer(call(), np.arange(10, 21)) == 10
+    assert guard().least_records(None) == 10
+
+
+def test_a_small_site_may_add_its_share_to_a_counted_total_only():
+    terms = {"min_patients_in_total": 10, "min_patients_in_share": 3, "min_sites_in_sum": 3}
+
+    def site_of(n):
+        return Guard(Policy(**terms), Ledger(), People(one_each=True), n_records=n)
+
+    counted = call(masked=True)
+    counted = dataclasses.replace(counted, mask=dataclasses.replace(counted.mask, counted=True))
+    site_of(3).admit(counted)
+    for n, refused in ((2, counted), (3, call()), (9, call())):
+        error, _ = refusal(site_of(n), lambda gate, refused=refused: gate.admit(refused), DisclosureRefused)
+        assert "the site has fewer patients than its policy's minimum" in error.what
+    site_of(10).admit(call())
+
+
+def test_noise_for_one_record_hides_no_patient_with_several():
+    gate = Guard(Policy(), Ledger(), People(NAMES))
+    error, entry = refusal(gate, lambda gate: gate.admit(call(noise=noise())), DisclosureRefused)
+    assert error.where == "add, persons"
+    assert entry["reason"].endswith("the noise hides one record; got up to 100")  # only the order of magnitude
+    guard(range(30)).admit(call(noise=noise()))
+
+
+def test_few_sites_with_a_field_are_refused_where_the_answer_is_about_patients():
+    behind = {Field("scan"): SitesBehind(1, ("lyon",))}
+    error, _ = refusal(guard(), lambda gate: gate.check_sites_per_field(call(), behind), RefusedByPolicy)
+    assert error.where == "add, min_sites_in_sum"
+    guard().check_sites_per_field(call(Part.version), behind)
+    guard(min_sites_in_sum=1).check_sites_per_field(call(), behind)
+
+
+def test_a_regression_needs_patients_for_its_coefficients():
+    gate = Guard(Policy(max_parameters_per_patient=0.5), Ledger(), People(NAMES), n_records=len(NAMES))
+    gate.check_fit(call(), 5, None)
+    gate.check_fit(call(), 5, np.arange(10, 21))
+    error, _ = refusal(gate, lambda gate: gate.check_fit(call(), 6, None), RefusedByPolicy)
+    assert error.where == "add, max_parameters_per_patient"
+    refusal(gate, lambda gate: gate.check_fit(call(), 5, np.arange(10, 19)), RefusedByPolicy)
+    gate.check_fit(call(Part.version), 6, None)
+    Guard(Policy(), Ledger(), People(NAMES)).check_fit(call(), 6, None)  # the number of records is not known
