@@ -8,7 +8,7 @@ import pytest
 from multicentre.core.calls import Lost, Mask, Refused, Selection, StateCommand
 from multicentre.core.consortium import Consortium as Federation
 from multicentre.core.messages import Nothing
-from multicentre.core.noise_plan import Noise, Plan, Planned, PlanShown
+from multicentre.core.noise_plan import Noise, Plan, Planned, PlanReview, PlanShown
 from multicentre.core.rounds import Listener, Rounds
 from multicentre.core.run_terms import Terms
 from multicentre.core.steps import Acknowledgement
@@ -18,6 +18,7 @@ from multicentre.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
+    LeftOutWarning,
     MessageError,
     QuorumLost,
     RefusedByPolicy,
@@ -30,6 +31,7 @@ from support.toy_private import ClippedSite
 
 ASK = Guess(np.zeros(3), 0)
 NAMES = ("bern", "lyon", "oslo", "roma")
+NOISE = Noise("gaussian", {"total": 2.0, "patients_counted": 2.0})
 
 
 class NotingEngine:
@@ -411,3 +413,92 @@ def test_a_loop_without_a_store_keeps_its_figures_only():
         assert rounds.metrics == {"a": 7.0, "b": 0.0}
     assert rounds.history == [{"round": 1.0, "a": 7.0, "b": 0.0}, {"round": 2.0, "a": 7.0, "b": 0.0}]
     assert {command.action for command, _ in engine.errands} <= {"forget"}
+
+
+# Answers that several fits share
+
+
+def test_an_answer_that_depends_only_on_the_sites_is_requested_once():
+    whole = Federation(NotingEngine(), shared={})
+    made = []
+
+    def request(session, about="sex"):
+        return session.shared("levels", about, lambda: made.append(about) or len(made))
+
+    first, second = whole.begin(MeanSite), whole.begin(MeanSite)
+    assert [request(first), request(first), request(second)] == [1, 1, 1]
+    assert request(second, "age") == 2
+    assert first.shared("means", "sex", lambda: "other") == "other"
+    assert request(first.select([0], ["lyon", "oslo"]).begin(MeanSite)) == 3
+    fewer = whole.begin(MeanSite)
+    fewer.sites = ("lyon",)
+    assert request(fewer) == 4
+    assert request(first) == 1
+
+
+def test_without_a_memory_and_with_a_plan_every_fit_requests_its_own():
+    alone = Federation(NotingEngine()).begin(MeanSite)
+    private = Federation(NotingEngine(), shared={}).begin(MeanSite, plan=Plan(()))
+    for session in (alone, private):
+        answers = iter((3, 4))
+        assert [session.shared("levels", "sex", answers.__next__) for _ in range(2)] == [3, 4]
+
+
+def test_a_request_that_failed_is_made_again():
+    session = Federation(NotingEngine(), shared={}).begin(MeanSite)
+    with pytest.raises(ZeroDivisionError):
+        session.shared("levels", "sex", lambda: 1 / 0)
+    assert session.shared("levels", "sex", lambda: 5) == 5
+
+
+def test_the_answer_of_fewer_sites_is_not_that_of_all():
+    """A site is lost during the request: the answer is stored for the sites that answered."""
+    session = Federation(NotingEngine(), shared={}).begin(MeanSite)
+
+    def lose():
+        session.sites = ("lyon", "oslo")
+        return "of two"
+
+    assert session.shared("levels", "sex", lose) == "of two"
+    assert session.shared("levels", "sex", lambda: "again") == "of two"
+    session.sites = NAMES
+    assert session.shared("levels", "sex", lambda: "of four") == "of four"
+
+
+# Fits that need the same sites in all answers
+
+
+def test_a_fit_of_the_same_sites_is_made_again_without_a_lost_one(tmp_path):
+    engine = NotingEngine(lyon=gone("lyon"))
+    terms = Terms(quorum=2)
+
+    def fit(engine):
+        tried = []
+        for attempt in Federation(engine, terms=terms, store=Store(tmp_path)).attempts(MeanSite):
+            with attempt as session:
+                session.same_sites = True
+                tried.append((session.sites, set(session.consortium.lost), session.left_out))
+                answers = session.ask(MeanSite.size, ASK)
+        return tried, list(answers)
+
+    without = ("bern", "oslo", "roma")
+    with pytest.warns(LeftOutWarning, match="without 1 of 4 sites, which no longer take part"):
+        tried, answered = fit(engine)
+    assert tried[0] == (NAMES, set(), {})
+    assert tried[1][:2] == (without, {"lyon"})
+    assert list(tried[1][2]) == ["lyon"]
+    assert answered == list(without)
+    with pytest.warns(LeftOutWarning, match="which no longer take part"):
+        again, answered = fit(NotingEngine())  # a resumed run does not call the site again
+    assert [one[:2] for one in again] == [(without, {"lyon"})]
+    assert answered == list(without)
+
+
+@pytest.mark.parametrize(
+    ("least", "plan", "is_checked"),
+    [(0, None, False), (5, None, True), (5, Plan((Planned(ClippedSite.clipped_sum, NOISE, 1),)), False)],
+)
+def test_totals_are_checked_where_a_policy_has_a_minimum_and_no_noise_replaces_it(least, plan, is_checked):
+    session = Federation(NotingEngine(), least_in_total=least).begin(ClippedSite, plan=plan)
+    assert session.checks_totals(ClippedSite.clipped_sum) is is_checked
+    assert not session.checks_totals(PlanReview.review)  # it concerns no patients
