@@ -46,6 +46,7 @@ IN_NEW_PROCESSES = [
 ]
 # A mutated function runs in a frame of its trampoline, so that its warnings name that place.
 ABOUT_FRAMES = [
+    "tests/unit/core/test_consortium.py::test_the_warning_names_the_line_that_left_the_sites_out",
     "tests/unit/core/test_side_by_side.py::test_a_warning_for_the_caller_of_a_branch_names_the_place_that_ran_it",
 ]
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--hypothesis-seed=0"]
