@@ -10,7 +10,7 @@ from multicentre.core.calls import Call, Entry, Mask, Place
 from multicentre.core.messages import Message, array
 from multicentre.core.noise_plan import Noise
 from multicentre.core.steps import Acknowledgement, Release, SitePart, step
-from multicentre.core.transcript import SessionOutline, SiteTranscript, digest_of
+from multicentre.core.transcript import SessionOutline, SiteTranscript, SiteTranscripts, digest_of
 from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError, ProtocolRefused
 
@@ -277,3 +277,57 @@ def test_a_sum_is_addressed_to_all():
 
     with pytest.raises(ConfigurationError, match="a summed step must be addressed to all sites"):
         step(releases=Total, summed=True, addressed="each")
+
+
+def test_a_transcript_is_the_same_in_every_release():
+    """Masks of sites of two releases cancel only then. Whoever changes what is hashed raises WIRE_PROTOCOL."""
+    kept = SiteTranscript("0.1", ["folds 0"], "run")
+    values = [kept.value]
+    kept.enter(call(mask=MASK), "lyon")
+    values.append(kept.value)
+    kept.enter(call(noise=Noise("gaussian", {"total": 2.0})), "lyon")
+    values.append(kept.value)
+    for completed in (True, False):
+        kept.note_change(completed=completed)
+        values.append(kept.value)
+    kept.note_refusal()
+    values.append(kept.value)
+    kept.restore(ToldSite, (1, "digest"))
+    values.append(kept.value)
+    assert [value[:8] for value in values] == [
+        "6a9cce29",
+        "1ec892a4",
+        "5f14ec06",
+        "511d1861",
+        "166f3818",
+        "18031858",
+        "e337d20a",
+    ]
+
+
+def test_a_forgotten_session_begins_again():
+    transcripts = SiteTranscripts()
+    for session in ("0.1", "0.2"):
+        transcripts.begin(session, [], "run")
+        transcripts[session].enter(call(session=session), "lyon")
+    second = transcripts["0.2"]
+    transcripts.forget("0.1")
+    assert transcripts["0.2"] is second
+    assert transcripts.state_digest("0.1") == bytes(32)
+    with pytest.raises(KeyError):
+        transcripts["0.1"]
+    transcripts.restore("0.1", ToldSite, (1, "digest"))
+    transcripts.forget("0.1")
+    transcripts.begin("0.1", [], "run")
+    assert transcripts["0.1"].value == SiteTranscript("0.1", [], "run").value
+
+
+def test_sites_of_a_step_for_each_do_not_limit_those_of_later_calls():
+    """A message to one site is no sum over fewer sites."""
+    (first, second, *_) = placed_calls(*EXCHANGES)
+    assert set(first) == {"oslo", "rome"}
+    kept = SiteTranscript("0.1", [])
+    single = replace(first["oslo"], peers=("oslo", "rome"))
+    kept.enter(single, "oslo")
+    kept.enter(replace(second["oslo"], place=replace(second["oslo"].place, missed=())), "oslo")
+    assert kept.length == 2
