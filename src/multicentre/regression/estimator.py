@@ -462,8 +462,9 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             covariance[0] = covariance[:, 0] = np.nan
         elif intercepts:
             inverse, dispersion = np.linalg.inv(matrix), self.dispersion_ / agreed.scale**2
-            of_rounds = add_mean_intercept(inverse @ covariance @ inverse.T, intercepts, dispersion)
-            covariance = matrix @ of_rounds @ matrix.T
+            of_slopes = inverse @ covariance @ inverse.T
+            of_slopes[0] = of_slopes[:, 0] = 0.0  # a number that is 0 per unit is a mixture of slopes in the rounds
+            covariance = matrix @ add_mean_intercept(of_slopes, intercepts, dispersion) @ matrix.T
         return covariance
 
     def _bread(self, session: Session, agreed: Agreed, fit: Fit) -> tuple[float, Floats | None]:

@@ -125,7 +125,9 @@ def _gamma(nu: float, n_events: float, hazard: float) -> SiteEffect:
     steps = np.arange(n_events)
     terms = 1.0 / (nu + steps)
     log_ratio = np.log1p(hazard / nu)
-    value = float(np.log1p((steps - hazard) / inflated).sum() - nu * log_ratio)
+    ratios = (steps - hazard) / inflated
+    near = np.log1p(np.maximum(ratios, -0.5))  # a ratio near -1, of a large hazard, would leave only rounding
+    value = float(np.where(ratios > -0.5, near, np.log((nu + steps) / inflated)).sum() - nu * log_ratio)
     first = float(terms.sum() - log_ratio - excess / inflated)
     second = float(hazard / (nu * inflated) + excess / inflated**2 - (terms**2).sum())
     mixed = excess / inflated**2
