@@ -14,6 +14,7 @@ from support.method_cases import CASES, each_of
 from support.toy_method import federate
 
 pytestmark = [
+    pytest.mark.dealt(3),
     pytest.mark.slow,
     # The toy and the choice of a covariate have no files.
     each_of(name for name in CASES if name not in ("toy-mean", "suggest-stratifier")),

@@ -147,6 +147,7 @@ def test_classes_that_a_column_separates_are_named(name):
 
 
 @pytest.mark.slow
+@pytest.mark.dealt(4)
 @pytest.mark.parametrize("name", CASES)
 def test_four_hundred_masked_sites_end_where_one_table_does(name):
     """A masked sum over many sites has a coarse grid, which the rounds must not take for a fall of the likelihood."""

@@ -15,6 +15,7 @@ from support.method_cases import CASES, each_case
 from support.toy_method import federate
 
 pytestmark = [
+    pytest.mark.dealt(3),
     each_case,
     pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.errors.DisclosureWarning"),
     pytest.mark.filterwarnings("ignore:DPFactAsPublished minimises:UserWarning"),

@@ -11,6 +11,7 @@ from support.report_samples import make_run, write_json, write_run
 from support.toy_method import federate
 
 pytestmark = [
+    pytest.mark.dealt(3),
     pytest.mark.slow,
     each_of(name for name in CASES if name not in ("toy-mean", "suggest-stratifier")),
     pytest.mark.filterwarnings("ignore:.*site's lists:multicentre.errors.DisclosureWarning"),

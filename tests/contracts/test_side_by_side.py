@@ -53,6 +53,7 @@ def bits(result):
 
 
 @pytest.mark.slow
+@pytest.mark.dealt(4)
 @each_of(NAMES)
 @pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_the_scores_of_every_method_are_those_of_one_fold_after_the_other(name, secure, in_turn):
@@ -65,6 +66,7 @@ def test_the_scores_of_every_method_are_those_of_one_fold_after_the_other(name, 
 
 
 @pytest.mark.slow
+@pytest.mark.dealt(4)
 @each_of(NAMES)
 def test_a_strict_wire_and_remote_sites_change_no_score(name, tmp_path):
     case = CASES[name]

@@ -106,6 +106,7 @@ ALL_POLICIES = list(itertools.product([0, 10], [0, 5], RELATIONS, [False, True])
 
 
 @every_part
+@pytest.mark.dealt(4)
 @pytest.mark.parametrize("protection", ["masked", "unmasked"])
 @pytest.mark.parametrize(
     "policies", [SOME_POLICIES, pytest.param(ALL_POLICIES, marks=pytest.mark.slow)], ids=["some", "all"]

@@ -266,6 +266,7 @@ def test_an_attack_finds_no_more_than_is_claimed(mechanism):
 @seeded
 @pytest.mark.slow
 @by_mechanism
+@pytest.mark.dealt(3)
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0, 8.0])
 def test_an_attack_on_the_whole_fit_finds_no_more_than_is_claimed(epsilon, mechanism, monkeypatch):
     monkeypatch.setattr(cooccurrence, "N_ITERATIONS", 2)  # what is made of the noised start matters to no attack

@@ -265,6 +265,7 @@ def test_versions_move_no_cursor(tmp_path):
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.dealt(3)
 @pytest.mark.parametrize("name", ["fed-cox", *(pytest.param(name, marks=pytest.mark.slow) for name in ALL)])
 def test_arrays_that_are_not_numbers_are_refused(tmp_path, name):
     model = fitted(name)

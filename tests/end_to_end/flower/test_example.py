@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="the extra flower is not installed")
 
 from support.processes import addresses_listened_on, command_line, processes_of
-from support.proxies import NGINX, needs_nginx
+from support.proxies import NGINX
 from support.waiting import GENEROUS_S
 
 ROOT = Path(__file__).parents[3]
@@ -43,7 +43,7 @@ def run(command, folder, proxy="none", *options):
     )
 
 
-@pytest.mark.parametrize("proxy", ["none", pytest.param("nginx", marks=needs_nginx)])
+@pytest.mark.parametrize("proxy", ["nginx" if NGINX else "none"])
 def test_it_starts_runs_the_study_and_stops_with_one_command_each(tmp_path, proxy):
     folder = tmp_path / "consortium"
     try:

@@ -275,6 +275,7 @@ def test_sites_without_common_patients_are_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.dealt(2)
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_fit_goes_on_without_a_site_that_is_lost_at_any_step(secure, way):
