@@ -111,6 +111,8 @@ class FederatedEstimator(Presented, BaseEstimator, ABC):  # type: ignore[misc]  
     """Parameters whose value is a fitted model or a list of them; a study file names their folders."""
     may_be_missing: ClassVar[frozenset[str]] = frozenset()
     """Saved arrays that may hold NaN or infinity: errors that could not be estimated, open intervals."""
+    lacks: ClassVar[Mapping[str, str]] = {}
+    """Reasons why the class lacks what similar models have, by capability or parameter."""
     same_sites: ClassVar[bool] = True
     """All sums of a fit are of the same sites: after the loss of a site, the fit is made again. False for methods of
     many rounds, which go on with the other sites."""

@@ -190,6 +190,7 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
     """
 
     site_part: ClassVar[type[SitePart]] = RegressionSite
+    lacks: ClassVar[Mapping[str, str]] = {"penalty by cross-validation": "FedGLMCV chooses it"}
     model_phrases: ClassVar[Phrases] = {
         **dict.fromkeys(("family", "link"), ""),
         "formula": "covariates {}",

@@ -79,6 +79,7 @@ class FedLinearRegression(FedGLM):
     [5.0, 0.0]
     """
 
+    lacks: ClassVar[Mapping[str, str]] = {**FedGLM.lacks, "offset": "Subtract an offset from the outcome"}
     parameter_ranges: ClassVar[ParameterRanges] = _SHARED_RANGES
     metrics: ClassVar[Mapping[str, Metric]] = {
         "rmse": Metric("RMSE", "lower", "", "root of the mean squared error"),

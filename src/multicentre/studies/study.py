@@ -241,7 +241,9 @@ def make_estimator(study: Study) -> FederatedEstimator:
         check_by_site(kind)
     parameter_names = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
     if unknown := [name for name in study.parameters if name not in parameter_names]:
-        raise unknown_key(unknown, parameter_names, f"parameters of {study.method}")
+        error = unknown_key(unknown, parameter_names, f"parameters of {study.method}")
+        error.hint += "".join(f" {name}: {kind.lacks[name]}." for name in unknown if name in kind.lacks)
+        raise error
     usual: dict[str, Any] = {"random_state": study.about.seed, "person_key": (study.data.identifiers or [None])[0]}
     usual = {name: value for name, value in usual.items() if name in parameter_names and value is not None}
     parameters = replace_models(study.parameters, ModelParameter.load)

@@ -71,6 +71,12 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         "log_loss": Metric("log loss", "lower", "", "mean negative log-likelihood per patient"),
         "accuracy": Metric("accuracy", "higher", "", "share of patients whose most probable class is theirs"),
     }
+    lacks: ClassVar[Mapping[str, str]] = {
+        "formula": "Not implemented yet: make the columns at the sites",
+        "offset": "Offsets of several classes have no common form",
+        **dict.fromkeys(("weights", "robust errors", "clusters", "elastic net"), "Not implemented yet"),
+        "penalty by cross-validation": "Not implemented yet; cross_validate compares stated penalties",
+    }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_"})
     saved_attributes: ClassVar[SavedAttributes] = {
         "model_": saved_message(CategoricalModel),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -113,6 +113,7 @@ class FedLinearMixedModel(MixedResults):
     """
 
     site_part: ClassVar[type[SitePart]] = LinearMixedSite
+    lacks: ClassVar[Mapping[str, str]] = {**MixedResults.lacks, "offset": "Subtract an offset from the outcome"}
     saved_attributes: ClassVar[SavedAttributes] = {**MixedResults.saved_attributes, "residual_variance_": PLAIN}
     model_phrases: ClassVar[Phrases] = {
         "slopes": slopes_in_force,

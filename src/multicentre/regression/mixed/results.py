@@ -93,6 +93,17 @@ class MixedResults(HasCoefficients, FederatedEstimator):
     metrics: ClassVar[Mapping[str, Metric]] = {
         "mean_deviance": Metric("mean deviance", "lower", "", "deviance per patient of a site with effects of 0")
     }
+    lacks: ClassVar[Mapping[str, str]] = {
+        "formula": "Not implemented yet: make the columns at the sites",
+        "weights": "Weights of patients have no agreed meaning next to random effects",
+        "robust errors": "Robust errors over sites need many more sites than random effects",
+        "clusters": "The sites are the clusters",
+        **dict.fromkeys(
+            ("ridge penalty", "elastic net", "penalty by cross-validation"),
+            "A penalty on slopes would bias the variances between sites",
+        ),
+        "estimates by site": "A site alone has no variance between sites",
+    }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_", "standard_errors_", "p_values_", "intervals_"})
     saved_attributes: ClassVar[SavedAttributes] = {
         **HasCoefficients.saved_attributes,

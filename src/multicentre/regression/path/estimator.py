@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -144,6 +144,9 @@ class FedGLMCV(FedGLM):
     """
 
     site_part: ClassVar[type[SitePart]] = PathSite
+    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("robust errors", "clusters"), "Coefficients of a penalised fit are biased, so that it states no errors"
+    )
     model_phrases: ClassVar[Phrases] = {
         "l1_ratio": "elastic net penalty with a share of lasso of {}",
         "alphas": lambda model: _penalties_in_force(model.alphas),

@@ -109,6 +109,11 @@ class CoxResults(HasEffects, SurvivalEstimator):
         Lead site of a fit in one round; empty otherwise.
     """
 
+    lacks: ClassVar[Mapping[str, str]] = {
+        "formula": "Not implemented yet: make the columns at the sites",
+        **dict.fromkeys(("offset", "weights", "clusters", "elastic net"), "Not implemented yet"),
+        "penalty by cross-validation": "Not implemented yet; cross_validate compares stated penalties",
+    }
     same_sites: ClassVar[bool] = True
     may_be_missing: ClassVar[frozenset[str]] = frozenset(_INFERENCE)
     saved_attributes: ClassVar[SavedAttributes] = {

@@ -135,6 +135,13 @@ class FedMixedCox(CoxResults):
     """
 
     site_part: ClassVar[type[SitePart]] = MixedCoxSite
+    lacks: ClassVar[Mapping[str, str]] = {
+        **CoxResults.lacks,
+        "robust errors": "Robust errors over sites need many more sites than random effects",
+        "clusters": "The sites are the clusters",
+        "ridge penalty": "A penalty on slopes would bias the variances between sites",
+        "estimates by site": "A site alone has no variance between sites",
+    }
     saved_attributes: ClassVar[SavedAttributes] = {**CoxResults.saved_attributes, "variance_": PLAIN}
     model_phrases: ClassVar[Phrases] = {
         "site_effects": {
