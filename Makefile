@@ -34,7 +34,7 @@ PAPERS := $(VENV)/papers.stamp
 # Byte code is kept for the next run, and for the many processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo consortium dissolve test test-all test-rest soak mutate bench docs check \
+.PHONY: help demo consortium dissolve test test-all test-rest test-exhaustive soak mutate bench docs check \
 	lint types imports format wheel dossier lock clean
 .NOTPARALLEL:
 
@@ -61,6 +61,9 @@ test-all: test test-rest ## everything
 test-rest: $(NETWORKS) $(TOOLS) ## what make test leaves out: slow tests, more examples, docstrings (DEEP=0: without torch)
 	$(PYTEST) $(WORKERS) --hypothesis-profile=full -m "slow or hypothesis" --durations=20
 	$(PYTEST) $(WORKERS) --doctest-modules src papers/src
+
+test-exhaustive: $(NETWORKS) $(TOOLS) ## slow tests of contracts in every combination, of which make test-rest runs a part (hours)
+	$(PYTEST) $(WORKERS) --every-combination -m "slow" tests/contracts tests/guarantees
 
 soak: $(FLOWER) ## 10,000 rounds over three processes with losses and restarts, then 600 over Flower: nothing may grow (an hour)
 	$(BIN)/python benchmarks/soak.py --flower 600 --json benchmarks/results/soak.json
