@@ -85,6 +85,18 @@ def test_cox_rounds_that_end_at_the_rounding_of_sums_say_so(set_bits):
     np.testing.assert_allclose(model.coef_, exact, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["probit", "gamma"])
+def test_rounds_end_at_the_rounding_of_sums_and_not_at_max_iter(name, set_bits):
+    outcome, estimator, _ = CASES[name]
+    sites = sites_of(outcome)
+    exact = fitted(estimator, sites, masked=False).coef_
+    set_bits(44)
+    model = fitted(estimator, sites)
+    assert model.converged_
+    assert model.n_iter_ < 10
+    np.testing.assert_allclose(model.coef_, exact, atol=1e-5)
+
+
 def test_rounding_does_not_end_the_search_for_a_variance(set_bits):
     whole = mc.datasets.simulate_survival(N, 4, 0)
     sites = {f"site-{i}": whole.take(np.arange(i, N, 6)) for i in range(6)}

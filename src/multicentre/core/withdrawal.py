@@ -23,6 +23,9 @@ from multicentre.errors import MessageError
 FIELD = "n_withdrawn"
 """Field of a release that can be withdrawn: sites that withdrew their values."""
 
+TENTATIVE, WITHDRAWN = "sums that too few patients would decide are withdrawn", "sites that withdrew their sums"
+"""Meanings of the field of a request whose answer a site may withdraw, and of the field of the answer."""
+
 
 class Tentative(Protocol):
     """Request whose answer a site may withdraw."""

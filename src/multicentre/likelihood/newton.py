@@ -8,11 +8,11 @@ One round consists of:
 3. The coordinator adds up the sites' values. If the penalised log-likelihood fell, or if a site withdrew its sums, the
    step is halved. Otherwise the parameters are accepted and the next step is computed.
 
-The rounds stop when all entries of a new step are below ``tol``, or when the information at the end of the step follows
-from earlier rounds with such an error (``curvature.py``). This last step is taken. They also stop when the likelihood
-no longer rises while parameters still move, and nearly no information is left on these: covariates separate the
-outcomes (``separation.py``). If a site is lost, the estimator begins the fit again, so that all sums are of the same
-sites.
+The rounds stop when each entry of a new step is below ``tol`` or within the rounding of masked sums, or when the
+information at the end of the step follows from earlier rounds with such an error (``curvature.py``). This last step is
+taken. They also stop when the likelihood no longer rises while parameters still move, and nearly no information is left
+on these: covariates separate the outcomes (``separation.py``). If a site is lost, the estimator begins the fit again,
+so that all sums are of the same sites.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from multicentre.core.session import Session
 from multicentre.errors import DataError, DisclosureRefused
 from multicentre.likelihood.curvature import extrapolate_information
 from multicentre.likelihood.separation import FALLEN, FALLEN_PER_PATIENT, Reported
+from multicentre.likelihood.steps import COARSEST_TOL, step_rounding
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -45,6 +46,8 @@ OTHERS_SETTLED, NEARLY_SETTLED = 1e-4, 1e-2
 # largest estimated error. The estimate was at most five times too small in simulations. With masked sums, the third,
 # the error that their rounding may have in results, takes the place of ``tol``.
 SHORT_STEP, SAFE_SHARE, MASKED_ERROR = 1e-5, 0.2, 1e-6
+# Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
+MASKED_TOL = 1e-7
 # Rounds whose steps and changes of the information are stored: more than a fit to ordinary data needs.
 MOST_STORED = 8
 # Where sites withdraw their sums, the step is halved down to the first share, at most so often before a full step
@@ -93,11 +96,11 @@ class Ascent(Message):
     n_withdrawn: float = number("rounds since the last full step in which sites withdrew sums", default=0.0)
 
     @classmethod
-    def begin(cls, point: Floats, step: Floats, objective: float) -> Ascent:
+    def begin(cls, point: Floats, step: Floats) -> Ascent:
         """Return the state before the first round, in which `step` is taken from `point`."""
         w = len(point)
         nothing, earlier = np.zeros((w, w)), (np.zeros((0, w)), np.zeros((0, w, w)))
-        return cls(point, step, 1.0, objective, np.zeros(w), nothing, np.zeros(0), *earlier)
+        return cls(point, step, 1.0, -np.inf, np.zeros(w), nothing, np.zeros(0), *earlier)
 
     @property
     def has_begun(self) -> bool:
@@ -120,6 +123,8 @@ class Maximum:
     diverging : array of bool, shape (w,)
         Reported parameters along which the likelihood may rise without bound.
     history : list of dict
+    tol : float
+        Tolerance of the rounds. A converged step above it is within the rounding of masked sums.
     """
 
     point: Floats
@@ -128,6 +133,7 @@ class Maximum:
     settled: bool
     diverging: Flags
     history: History
+    tol: float
 
 
 class Problem:
@@ -137,10 +143,18 @@ class Problem:
     ----------
     names : sequence of str
         Name of each parameter.
+    start : array of shape (w,)
+        Parameters of the first round, unless `begin` returns others.
     ridge : array of shape (w,) or float
         Weights of the squared parameters in the penalty.
     rounding : float
         Largest error of the log-likelihood through the rounding of masked sums.
+    gradient_rounding : array of shape (w,) or float
+        Largest errors of the first derivatives through this rounding.
+    coarsest_tol : array of shape (w,) or float
+        Largest entries of a step that this rounding may explain.
+    figures : array of shape (f,)
+        Other sums at the best parameters; set before each call of `evaluate`, empty before the first parameters.
     reported : Reported
         How the parameters are reported, and the information without covariates.
     is_penalised : bool
@@ -150,16 +164,21 @@ class Problem:
     """
 
     names: Sequence[str] = ()
+    start: Floats
     ridge: Floats | float = 0.0
     rounding: float = 0.0
+    gradient_rounding: Floats | float = 0.0
+    coarsest_tol: Floats | float = COARSEST_TOL
+    figures: Floats
     reported: Reported
     is_penalised: bool = False
     looks_ahead: bool = False
     best_value: ClassVar[str] = "log_likelihood"
+    masked_tol: ClassVar[float] = MASKED_TOL
 
-    def begin(self) -> tuple[Floats, Floats, float]:
-        """Return a point at which no prediction is extreme, the first step from there, and the objective or -inf."""
-        raise NotImplementedError
+    def begin(self) -> tuple[Floats, Floats]:
+        """Return a point at which no prediction is extreme, and the first step from there; by default none."""
+        return self.start, np.zeros_like(self.start)
 
     def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
         """Return the sums of all sites; with `tentative`, a site may withdraw its own."""
@@ -192,9 +211,7 @@ class Problem:
         return {self.best_value: at.value}
 
 
-def maximise(
-    session: Session, problem: Problem, *, max_iter: int, tol: float, masked: bool, name: str = "rounds"
-) -> Maximum:
+def maximise(session: Session, problem: Problem, *, max_iter: int, tol: float, name: str = "rounds") -> Maximum:
     """Maximise a penalised likelihood.
 
     Raises
@@ -204,11 +221,13 @@ def maximise(
     DisclosureRefused
         Too few patients are behind the sums of a site, from the start or towards the maximum.
     """
+    masked = session.protection == "masked"
+    tol = max(tol, problem.masked_tol) if masked else tol
     rounds = session.rounds(max_iter, Ascent, lambda: Ascent.begin(*problem.begin()), name=name)
     diverging = np.zeros(len(rounds.state.point), dtype=np.bool_)
     for _ in rounds:
         before = rounds.state
-        tried = before.point + before.share * before.step
+        tried, problem.figures = before.point + before.share * before.step, before.figures
         at = problem.evaluate(tried, tentative=True)
         if at.n_withdrawn > 0.5:
             rounds.state = _shorten(problem, before)
@@ -222,7 +241,7 @@ def maximise(
         if reached.step is before.step:
             continue  # the step was halved
         gain = (reached.objective - before.objective) / max(at.n_patients, 1.0)
-        if change < tol:
+        if change < tol or _is_rounding(problem, reached, tol):
             rounds.stop()
         elif ahead := _look_ahead(problem, reached, MASKED_ERROR if masked else tol):
             rounds.state = ahead
@@ -231,7 +250,7 @@ def maximise(
             diverging = _without_information(problem, reached)
             if diverging.any() and _largest_of_others(problem, reached, diverging) < OTHERS_SETTLED:
                 break
-    return _end(problem, rounds, diverging)
+    return _end(problem, rounds, diverging, tol)
 
 
 def _climb(problem: Problem, before: Ascent, tried: Floats, at: Derivatives) -> Ascent:
@@ -254,7 +273,8 @@ def _climb(problem: Problem, before: Ascent, tried: Floats, at: Derivatives) -> 
 
 def _shorten(problem: Problem, before: Ascent) -> Ascent:
     """Return the state with half the step, after sites withdrew their sums at its end."""
-    if before.share <= SMALLEST_SHARE or before.n_withdrawn >= MOST_WITHDRAWN:
+    is_shortest = before.share <= SMALLEST_SHARE or not before.step.any()
+    if is_shortest or before.n_withdrawn >= MOST_WITHDRAWN:
         _refuse(problem, before)
     n_withdrawn = before.n_withdrawn + float(before.has_begun)
     return replace(before, share=before.share / 2.0, n_withdrawn=n_withdrawn)
@@ -284,6 +304,16 @@ def _towards(problem: Problem, before: Ascent) -> Flags:
     return np.asarray(sizes >= 0.5 * float(sizes.max(initial=0.0)))
 
 
+def _is_rounding(problem: Problem, reached: Ascent, tol: float) -> bool:
+    """Return whether rounding of masked sums explains each entry of the step that is not below the tolerance."""
+    sizes = np.abs(reached.step)
+    if not (sizes < np.maximum(tol, problem.coarsest_tol)).all():
+        return False
+    information = reached.information + np.diag(np.broadcast_to(problem.ridge, len(sizes)))
+    resolved = step_rounding(information, problem.gradient_rounding, problem.coarsest_tol)
+    return bool((sizes < np.maximum(tol, resolved)).all())
+
+
 def _look_ahead(problem: Problem, reached: Ascent, tol: float) -> Ascent | None:
     """Return the state with the information at the end of the next step, or None where it does not follow."""
     if not problem.looks_ahead or reached.share < 1.0 or float(np.abs(reached.step).max()) > SHORT_STEP:
@@ -306,7 +336,7 @@ def _largest_of_others(problem: Problem, reached: Ascent, diverging: Flags) -> f
     return float(problem.reported.step(reached.step)[~diverging].max(initial=0.0))
 
 
-def _end(problem: Problem, rounds: Rounds[Ascent], diverging: Flags) -> Maximum:
+def _end(problem: Problem, rounds: Rounds[Ascent], diverging: Flags, tol: float) -> Maximum:
     """Return the parameters at the end of the rounds."""
     last, settled = rounds.state, rounds.stopped
     if last.n_withdrawn and not (settled or diverging.any()):
@@ -316,4 +346,5 @@ def _end(problem: Problem, rounds: Rounds[Ascent], diverging: Flags) -> Maximum:
     if diverging.any():
         settled |= _largest_of_others(problem, last, diverging) < NEARLY_SETTLED
     converged = rounds.stopped and not diverging.any()
-    return Maximum(last.point + (last.step if converged else 0.0), last, converged, settled, diverging, rounds.history)
+    point = last.point + (last.step if converged else 0.0)
+    return Maximum(point, last, converged, settled, diverging, rounds.history, tol)

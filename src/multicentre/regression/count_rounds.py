@@ -85,19 +85,22 @@ class CountProblem(Problem):
         self.reported = Reported(matrix, information, of_coefficients.n_patients)
         self.ridge = np.concatenate([[0.0], np.full(d, plan.alpha), [0.0]])
         self.is_penalised = plan.is_penalised
-        self.rounding = session.rounding(RegressionSite.sum_count_derivatives, "log_likelihood")
+        step = RegressionSite.sum_count_derivatives
+        self.rounding, self.gradient_rounding = (
+            session.rounding(step, name) for name in ("log_likelihood", "gradient")
+        )
         self.free = np.ones(d + 2, dtype=np.bool_)
         self.free[1:-1] = not null
         self.free[0], self.free[-1] = agreed.has_intercept, fixed is None
 
-    def begin(self) -> tuple[Floats, Floats, float]:
+    def begin(self) -> tuple[Floats, Floats]:
         """Return the coefficients without covariates and an overdispersion from second moments, and the first step."""
         agreed = self.agreed
         coefficients, step = agreed.start(null=self.null)
         mean = agreed.totals.outcome / agreed.totals.weight
         variance = agreed.moments.outcome_squares / agreed.totals.weight - (mean - agreed.centre.mean) ** 2
         start = max((variance - mean) / mean, SMALLEST_START) if self.fixed is None else self.fixed * mean
-        return np.append(coefficients, start), np.append(step, 0.0), -np.inf
+        return np.append(coefficients, start), np.append(step, 0.0)
 
     def evaluate(self, point: Floats, *, tentative: bool) -> CountDerivatives:
         """Return the sums of all sites."""
@@ -160,7 +163,7 @@ def fit_counts(
     """Maximise the penalised likelihood; with `null`, over an intercept only, with `fixed`, at an overdispersion."""
     name = "rounds" if not null else "null" if fixed is None else "null at the overdispersion"
     problem = CountProblem(session, agreed, plan, null=null, fixed=fixed)
-    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, masked=plan.masked, name=name)
+    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, name=name)
     if not (null or plan.is_penalised):
         check_settled(reached, agreed)
     return _result(reached, agreed)

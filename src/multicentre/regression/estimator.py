@@ -51,8 +51,6 @@ from multicentre.statistics.chi_square import TestResult, chi_square_test
 
 Floats = NDArray[np.float64]
 Errors = Literal["model", "HC0", "HC1", "cluster"]
-# Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
-MASKED_TOL = 1e-7
 _COLUMN = (None, Where("the name of a column", lambda value: isinstance(value, str) and bool(value)))
 
 
@@ -385,10 +383,8 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
         warn_of_rounds(("intercept", *agreed.covariates), fit.diverging, fit.converged, self.max_iter)
 
     def _plan(self, session: Session, agreed: Agreed) -> Plan:
-        masked = session.protection == "masked"
-        tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
         ridge, lasso = agreed.penalties(float(self.alpha), float(self.l1_ratio))
-        return Plan(ridge, int(self.max_iter), tol, masked, lasso)
+        return Plan(ridge, int(self.max_iter), float(self.tol), session.protection == "masked", lasso)
 
     def _set_fit(self, agreed: Agreed, fit: Fit, n_indicators: int) -> None:
         gaps, model = self.missing_values_, agreed.centre

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Message, array, flag, number, text, texts
 from multicentre.core.steps import Release
+from multicentre.core.withdrawal import TENTATIVE, WITHDRAWN
 
 Floats = NDArray[np.float64]
-# What a request says whose answer a site may withdraw, and the answer of a site that does.
-TENTATIVE, WITHDRAWN = "sums that too few patients would decide are withdrawn", "sites that withdrew their sums"
 # Bounds of a site's sums, for masking. 2**24: patients of a site, or the sum of their weights.
 PATIENTS = 2.0**24
 # As in survival methods: sums of columns and of squares in the units of the table.

@@ -278,7 +278,9 @@ class RegressionProblem(Problem):
         self.reported = agreed.reported(null=null)
         self.is_penalised = plan.is_penalised
         self.ridge = np.append(0.0, np.full(len(agreed.covariates), plan.alpha))
-        self.rounding = 0.5 * session.rounding(_part_of(session).sum_derivatives, "deviance")
+        step = _part_of(session).sum_derivatives
+        self.rounding = 0.5 * session.rounding(step, "deviance")
+        self.gradient_rounding = session.rounding(step, "gradient")
         self.free = np.zeros(len(agreed.covariates) + 1, dtype=np.bool_)
         self.free[: 1 if null else None] = True
         self.free[0] &= agreed.has_intercept and not agreed.centre.site_intercepts  # sites maximise over theirs
@@ -287,9 +289,9 @@ class RegressionProblem(Problem):
         is_logistic = (agreed.centre.family, agreed.centre.link) == ("binomial", "logit")
         self.looks_ahead = bool(is_logistic and not plan.is_penalised and self.free.all())
 
-    def begin(self) -> tuple[Floats, Floats, float]:
+    def begin(self) -> tuple[Floats, Floats]:
         """Return the coefficients without covariates, and the first step."""
-        return *self.agreed.start(null=self.null), -np.inf
+        return self.agreed.start(null=self.null)
 
     def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
         """Return the sums of all sites."""
@@ -328,7 +330,7 @@ class RegressionProblem(Problem):
 def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = False) -> Fit:
     """Maximise the penalised likelihood; with `null`, only over the intercept."""
     problem, name = RegressionProblem(session, agreed, plan, null=null), "null" if null else "rounds"
-    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, masked=plan.masked, name=name)
+    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, name=name)
     if not (null or plan.is_penalised):
         check_settled(reached, agreed)
     last = reached.last

@@ -11,12 +11,16 @@ from multicentre.likelihood import newton
 from multicentre.likelihood.newton import Ascent, Derivatives, Problem, maximise
 from multicentre.likelihood.separation import Reported
 
-BEST = replace(Ascent.begin(np.zeros(2), np.array([4.0, 2.0]), -10.0), information=np.eye(2), figures=np.array([1.0]))
+BEST = replace(
+    Ascent.begin(np.zeros(2), np.array([4.0, 2.0])), objective=-10.0, information=np.eye(2), figures=np.array([1.0])
+)
 TRIED = np.array([4.0, 2.0])
 
 
 class Session:
     """Runs rounds without sites."""
+
+    protection = "unmasked"
 
     def rounds(self, max_iter, kind, start, *, name):
         return Rounds(
@@ -37,13 +41,13 @@ class Exponential(Problem):
     """Log-likelihood -sum(exp(b) - a b), whose maximum is at log(a); sums are withdrawn where a predictor is large."""
 
     def __init__(self, targets, *, start=0.0, largest=np.inf, rounding=0.0):
-        self.targets, self.start, self.largest, self.rounding = np.array(targets, dtype=float), start, largest, rounding
+        self.targets, self.first, self.largest, self.rounding = np.array(targets, dtype=float), start, largest, rounding
         self.names = [f"b{place}" for place in range(len(self.targets))]
         self.reported = Reported(np.eye(len(self.targets)), np.eye(len(self.targets)), 1.0)
         self.calls = []
 
     def begin(self):
-        return np.zeros_like(self.targets), np.full_like(self.targets, self.start), -np.inf
+        return np.zeros_like(self.targets), np.full_like(self.targets, self.first)
 
     def evaluate(self, point, *, tentative):
         self.calls.append(point)
@@ -63,7 +67,7 @@ def climb(value, *, ridge=0.0, rounding=0.0):
 
 
 def fit(problem, *, max_iter=50, tol=1e-8):
-    return maximise(Session(), problem, max_iter=max_iter, tol=tol, masked=False)
+    return maximise(Session(), problem, max_iter=max_iter, tol=tol)
 
 
 def test_a_step_that_leads_down_is_halved_from_where_it_began():
@@ -141,3 +145,47 @@ def test_a_penalised_parameter_with_little_information_does_not_diverge():
     reached = fit(problem)
     assert reached.converged
     assert not reached.diverging.any()
+
+
+def test_rounds_end_at_a_step_that_rounding_explains():
+    """Sums with a coarse grid leave a step above the tolerance however many rounds there are."""
+    problem = Exponential([20.0])
+    exact, problem.gradient_rounding = problem.evaluate, 5e-5
+    problem.evaluate = lambda point, *, tentative: coarse(exact(point, tentative=tentative), 2e-5)
+    reached = fit(problem, tol=1e-12)
+    assert reached.converged
+    assert reached.tol < abs(reached.last.step[0]) < 2.5e-6  # the error of the gradient over the information of 20
+    assert reached.point[0] == pytest.approx(np.log(20.0), abs=2.5e-6)
+
+
+def coarse(at, error):
+    return replace(at, gradient=at.gradient + error * np.sign(at.gradient))
+
+
+def test_rounding_explains_no_step_of_a_separated_parameter():
+    problem = Exponential([3.0, 1e-12])
+    problem.gradient_rounding = 1.0
+    assert fit(problem).diverging.tolist() == [False, True]
+
+
+def test_the_sums_at_the_best_parameters_are_known_where_others_are_tried():
+    problem, tried = Exponential([5.0]), []
+    evaluate = problem.evaluate
+
+    def with_figures(point, *, tentative):
+        tried.append((problem.figures.tolist(), point[0]))
+        return replace(evaluate(point, tentative=tentative), figures=point)
+
+    problem.evaluate = with_figures
+    fit(problem)
+    assert tried[0][0] == []
+    accepted = [point for _, point in tried if np.exp(point) < 1e3]
+    assert all(not figures or figures[0] in accepted for figures, _ in tried)
+    assert tried[-1][0] != []
+
+
+def test_sums_that_are_withdrawn_at_the_start_itself_are_refused_at_once():
+    problem = Exponential([2.0], largest=-1.0)
+    with pytest.raises(DisclosureRefused, match="got fewer"):
+        fit(problem)
+    assert len(problem.calls) == 2

@@ -73,7 +73,7 @@ class PhenotypeOutcome(OutcomeModel):
     max_iter : int, default 25
         Maximum number of Newton steps, halvings included.
     tol : float, default 1e-8
-        The rounds end when no coefficient changes by more than this.
+        The rounds end when no coefficient changes by more than this (at least 1e-7 with masked sums).
     test_size : float, default 0.4
         Share of every site's patients with either outcome who are held out for the area under the curve (the paper's
         60-40 split), in whole tenths; 0 for none.

@@ -76,8 +76,7 @@ def fit_model(session: Session, plan: Plan, *, everyone: bool) -> Fit:
     centre = moments.total / moments.n_patients
     spread = standard_deviations(moments.total, moments.products, moments.n_patients)
     problem = OutcomeProblem(session, moments, messages.Model(everyone, np.zeros(0), centre, spread), plan.alpha)
-    is_masked = session.protection == "masked"
-    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, masked=is_masked, name=name)
+    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, name=name)
     return Fit(
         model=replace(problem.model, coefficients=reached.point),
         moments=moments,
@@ -92,17 +91,16 @@ class OutcomeProblem(Problem):
     """Likelihood of the outcomes by standardised memberships."""
 
     def __init__(self, session: Session, moments: messages.Moments, model: messages.Model, alpha: float) -> None:
-        self.session, self.moments, self.model, self.alpha = session, moments, model, alpha
+        self.session, self.model, self.alpha = session, model, alpha
         w = 1 + len(moments.total)
+        self.start = np.zeros(w)  # the log odds of the outcome
+        self.start[0] = np.log(moments.n_outcomes / (moments.n_patients - moments.n_outcomes))
         self.ridge, self.is_penalised = ridge(w, alpha), alpha > 0
         self.reported = Reported(np.eye(w), None, moments.n_patients)  # the estimator warns of separated outcomes
-        self.rounding = session.rounding(OutcomeSite.sum_derivatives, "log_likelihood")
-
-    def begin(self) -> tuple[Floats, Floats, float]:
-        """Return the log odds of the outcome; no step is taken from there."""
-        coefficients = np.zeros(1 + len(self.moments.total))
-        coefficients[0] = np.log(self.moments.n_outcomes / (self.moments.n_patients - self.moments.n_outcomes))
-        return coefficients, np.zeros_like(coefficients), -np.inf
+        step = OutcomeSite.sum_derivatives
+        self.rounding, self.gradient_rounding = (
+            session.rounding(step, name) for name in ("log_likelihood", "gradient")
+        )
 
     def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
         """Return the sums of all sites."""

@@ -20,7 +20,6 @@ from multicentre.regression.categorical.results import CategoricalResults
 from multicentre.regression.categorical.rounds import Agreed, Fit
 from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.coefficients import warn_of_rounds
-from multicentre.regression.estimator import MASKED_TOL
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.rounds import Plan
 from multicentre.statistics.chi_square import chi_square_test
@@ -57,9 +56,8 @@ class CategoricalRegression(CategoricalResults):
     def _fit(self, session: Session) -> None:
         model = messages.Model(self.kind, self._link)
         agreed, self.missing_values_ = rounds.agree(session, model, self.missing, independent=not self.alpha)
-        masked = session.protection == "masked"
-        tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
-        fit = rounds.fit_model(session, agreed, Plan(float(self.alpha), int(self.max_iter), tol, masked))
+        plan = Plan(float(self.alpha), int(self.max_iter), float(self.tol), session.protection == "masked")
+        fit = rounds.fit_model(session, agreed, plan)
         self._set_fit(agreed, fit)
         self._set_tests(session, agreed, fit)
         warn_of_rounds(agreed.names, fit.diverging, fit.converged, self.max_iter)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Message, array, flag, number, text
 from multicentre.core.steps import Release
-from multicentre.regression.messages import PATIENTS, PRODUCTS, TENTATIVE, TOTAL, WITHDRAWN
+from multicentre.core.withdrawal import TENTATIVE, WITHDRAWN
+from multicentre.regression.messages import PATIENTS, PRODUCTS, TOTAL
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

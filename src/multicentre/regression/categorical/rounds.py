@@ -180,17 +180,20 @@ class CategoricalProblem(Problem):
         self.session, self.agreed, self.names = session, agreed, agreed.names
         self.ridge = np.where(agreed.free_of_penalty, 0.0, plan.alpha)
         self.is_penalised, self.looks_ahead = plan.is_penalised, not plan.alpha
-        self.rounding = session.rounding(CategoricalSite.sum_derivatives, "log_likelihood")
+        step = CategoricalSite.sum_derivatives
+        self.rounding, self.gradient_rounding = (
+            session.rounding(step, name) for name in ("log_likelihood", "gradient")
+        )
         information = null_information(agreed.link, agreed.moments)
         self.reported = Reported(agreed.matrix, information, agreed.totals.n_patients)
 
-    def begin(self) -> tuple[Floats, Floats, float]:
+    def begin(self) -> tuple[Floats, Floats]:
         """Return the parameters without covariates, and the first step."""
         link, moments = self.agreed.link, self.agreed.moments
         null = null_parameters(link, moments)
         if link is None:
-            return null, start_multinomial(moments, LARGEST_START) - null, -np.inf
-        return null, start_ordinal(link, moments, LARGEST_START) - null, -np.inf
+            return null, start_multinomial(moments, LARGEST_START) - null
+        return null, start_ordinal(link, moments, LARGEST_START) - null
 
     def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
         """Return the sums of all sites."""
@@ -214,7 +217,7 @@ class CategoricalProblem(Problem):
 def fit_model(session: Session, agreed: Agreed, plan: Plan) -> Fit:
     """Maximise the penalised likelihood."""
     problem = CategoricalProblem(session, agreed, plan)
-    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, masked=plan.masked)
+    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol)
     last = reached.last
     value = float(last.figures[0]) if last.has_begun else np.nan
     return Fit(

@@ -31,9 +31,6 @@ _NAMES = Where(
     lambda value: not isinstance(value, str) and all(isinstance(name, str) and bool(name) for name in value),
 )
 _COLUMN = (None, Where("the name of a column", lambda value: isinstance(value, str) and bool(value)))
-# Smallest tolerance with masked sums, which are rounded to fixed-point numbers: steps below are rounding. The last step
-# is taken, so that variances differ from their maximum by rounding only.
-MASKED_TOL = 1e-6
 # Variance of the logistic distribution: residual variance of classes on the scale of the logit.
 LOGISTIC_VARIANCE = np.pi**2 / 3.0
 
@@ -330,5 +327,4 @@ class FedGLMM(MixedResults):
 
 def plan_of(model: Any, session: Session) -> Plan:
     """Return the parameters of an estimator that the rounds use."""
-    masked = session.protection == "masked"
-    return Plan(0.0, int(model.max_iter), max(float(model.tol), MASKED_TOL) if masked else float(model.tol), masked)
+    return Plan(0.0, int(model.max_iter), float(model.tol), session.protection == "masked")

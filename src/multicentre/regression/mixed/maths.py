@@ -301,20 +301,6 @@ def basis_of(directions: Floats) -> Floats:
     return np.column_stack([(directions @ lower(unit))[places] for unit in np.eye(len(places[0]))])
 
 
-def descent_step(gradient: Floats, hessian: Floats, longest: float) -> Floats:
-    """Return a Newton step whose direction goes down where the function is not convex, at most `longest` in any entry.
-
-    Examples
-    --------
-    >>> descent_step(np.array([1.0, 1.0]), np.diag([2.0, -2.0]), 10.0).tolist()
-    [-0.5, -0.5]
-    """
-    values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
-    sizes = np.maximum(np.abs(values), 1e-8 * max(float(np.abs(values).max(initial=0.0)), 1e-300))
-    step = -vectors @ ((vectors.T @ gradient) / sizes)
-    return np.asarray(step * min(1.0, longest / max(float(np.abs(step).max(initial=0.0)), 1e-300)), dtype=np.float64)
-
-
 def variance_test(statistic: float, n_effects: int) -> TestResult:
     """Return the likelihood-ratio test of the hypothesis that sites do not differ.
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import array, flag, number, texts
 from multicentre.core.steps import Release
-from multicentre.regression.messages import PATIENTS, PRODUCTS, TENTATIVE, WITHDRAWN, Centre
+from multicentre.core.withdrawal import TENTATIVE, WITHDRAWN
+from multicentre.regression.messages import PATIENTS, PRODUCTS, Centre
 
 Floats = NDArray[np.float64]
 

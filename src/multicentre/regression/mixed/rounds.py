@@ -35,6 +35,7 @@ from multicentre.data.categories import dependent_error
 from multicentre.errors import DataError
 from multicentre.likelihood.newton import Derivatives, Maximum, Problem, maximise
 from multicentre.likelihood.separation import Reported, covariance_of
+from multicentre.likelihood.steps import uphill_step
 from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, dependent_columns
 from multicentre.regression.mixed import messages
 from multicentre.regression.mixed.maths import (
@@ -44,7 +45,6 @@ from multicentre.regression.mixed.maths import (
     basis_of,
     by_factor,
     derive_criterion,
-    descent_step,
     directions_of,
     lower,
     sensitivity,
@@ -57,6 +57,9 @@ from multicentre.regression.rounds import Agreed, Plan
 Floats = NDArray[np.float64]
 # Variances of an effect, relative to the variance of its estimate at a site of mean size, among which a fit starts.
 STARTS = (0.1, 1.0, 10.0, 100.0)
+# Smallest tolerance with masked sums. The last step is taken, so that variances differ from their maximum by rounding
+# only.
+MASKED_TOL = 1e-6
 # Longest step of a coefficient, and of an entry of a Cholesky factor in units of order 1.
 LONGEST = 1.0
 # Standard deviation of the effects where the rounds of a generalised model start, on the scale of the predictor.
@@ -132,6 +135,7 @@ class LinearProblem(Problem):
     """
 
     best_value: ClassVar[str] = "objective"
+    masked_tol: ClassVar[float] = MASKED_TOL
 
     def __init__(
         self, session: Session, agreed: Agreed, slopes: tuple[str, ...], start: Floats, *, restricted: bool
@@ -142,10 +146,6 @@ class LinearProblem(Problem):
         step = LinearMixedSite.sum_curvature
         self.of_products, self.of_determinant = (session.rounding(step, one) for one in ("products", "log_determinant"))
         self.size_of_step, self.basis = 0.0, np.eye(len(start))
-
-    def begin(self) -> tuple[Floats, Floats, float]:
-        """Return the best of a few variances; no step is taken from there."""
-        return self.start, np.zeros_like(self.start), -np.inf
 
     def request(self, factor: Floats) -> messages.AtCovariance:
         """Return the request for sums at a Cholesky factor."""
@@ -176,7 +176,7 @@ class LinearProblem(Problem):
 
     def next_step(self, point: Floats, at: Derivatives) -> Floats:
         """Return the step of the factor."""
-        step = descent_step(-at.gradient, at.information, LONGEST)
+        step = uphill_step(at.gradient, at.information, LONGEST)
         self.size_of_step = float(np.abs(step).max())
         return np.asarray(self.basis @ step, dtype=np.float64)
 
@@ -203,7 +203,7 @@ def fit_linear(session: Session, agreed: Agreed, slopes: tuple[str, ...], plan: 
     criteria = [solve(each, candidates.n_patients, restricted=restricted).criterion for each in sums]
     start = np.sqrt(STARTS[int(np.argmin(criteria[1:]))]) * np.eye(size)
     problem = LinearProblem(session, agreed, slopes, start[triangle(size)], restricted=restricted)
-    maximum = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, masked=plan.masked)
+    maximum = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol)
     last = problem.request(lower(maximum.point))
     reached = session.once("reached", messages.Curved, lambda: session.sum(LinearMixedSite.sum_curvature, last))
     weighted = Weighted(reached.products, reached.log_determinant)
@@ -215,6 +215,7 @@ class GeneralizedProblem(Problem):
     """Likelihood of a generalised linear mixed model by Laplace's approximation: coefficients, then the factor."""
 
     best_value: ClassVar[str] = "objective"
+    masked_tol: ClassVar[float] = MASKED_TOL
 
     def __init__(self, session: Session, agreed: Agreed, slopes: tuple[str, ...]) -> None:
         self.session, self.agreed, self.p = session, agreed, 1 + len(agreed.covariates)
@@ -226,13 +227,14 @@ class GeneralizedProblem(Problem):
         information = np.pad(cast(Floats, of_coefficients.information), (0, n_entries)) if self.p > 1 else None
         self.reported = Reported(matrix, information, of_coefficients.n_patients)
         self.names = (*agreed.names, *(["factor"] * n_entries))
-        self.rounding = session.rounding(GeneralizedMixedSite.sum_laplace, "value")
+        step = GeneralizedMixedSite.sum_laplace
+        self.rounding, self.gradient_rounding = (session.rounding(step, name) for name in ("value", "gradient"))
 
-    def begin(self) -> tuple[Floats, Floats, float]:
+    def begin(self) -> tuple[Floats, Floats]:
         """Return the coefficients without covariates with effects of moderate size, and the first step."""
         coefficients, step = self.agreed.start(null=False)
         factor = (FIRST_DEVIATION * np.eye(self.size))[triangle(self.size)]
-        return np.append(coefficients, factor), np.append(step, np.zeros_like(factor)), -np.inf
+        return np.append(coefficients, factor), np.append(step, np.zeros_like(factor))
 
     def request(self, point: Floats, *, tentative: bool = False) -> messages.AtFactor:
         """Return the request for sums at coefficients and a factor."""
@@ -247,7 +249,7 @@ class GeneralizedProblem(Problem):
 
     def next_step(self, point: Floats, at: Derivatives) -> Floats:
         """Return a Newton step that goes up where the likelihood is not concave."""
-        return descent_step(-at.gradient, at.information, LONGEST)
+        return uphill_step(at.gradient, at.information, LONGEST)
 
     def metrics(self, at: Derivatives) -> dict[str, float]:
         """Return minus the log-likelihood."""
@@ -260,7 +262,7 @@ def fit_generalized(session: Session, agreed: Agreed, slopes: tuple[str, ...], p
     products = agreed.moments.products / np.outer(spread, spread)
     _check_independent(np.pad(products, (1, 0)) + np.diag(np.eye(p)[0]) * totals.weight, agreed, masked=plan.masked)
     problem = GeneralizedProblem(session, agreed, slopes)
-    maximum = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, masked=plan.masked)
+    maximum = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol)
     last = problem.request(maximum.point)
     sums = session.once("reached", messages.Laplace, lambda: session.sum(GeneralizedMixedSite.sum_laplace, last))
     covariance = covariance_of(problem.reported.matrix, sums.information, maximum.diverging)

@@ -18,6 +18,7 @@ from multicentre.errors import ConfigurationError
 from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
+from multicentre.likelihood.newton import MASKED_TOL
 from multicentre.regression.estimator import FedGLM
 from multicentre.regression.maths import Family, Link, to_units
 from multicentre.regression.path.rounds import Path, PathPlan, fit_path
@@ -265,7 +266,8 @@ class FedGLMCV(FedGLM):
         plan = super()._plan(session, agreed)
         alphas = int(self.alphas) if isinstance(self.alphas, int) else np.asarray(self.alphas, dtype=np.float64)
         options = float(self.eps), float(self.l1_ratio), int(self.cv), int(self.seed)
-        path = fit_path(session, agreed, PathPlan(alphas, *options, plan.max_iter, plan.tol, plan.masked))
+        tol = max(plan.tol, MASKED_TOL) if plan.masked else plan.tol
+        path = fit_path(session, agreed, PathPlan(alphas, *options, plan.max_iter, tol, plan.masked))
         self._set_path(agreed, path)
         if not path.converged:
             warnings.warn(
