@@ -94,3 +94,35 @@ def test_the_fit_ends_at_the_maximum_and_the_ledger_has_every_answer():
     for ledger in federation.ledgers.values():
         released = [entry for entry in ledger.entries if entry.get("step") == "sum_derivatives"]
         assert len(released) >= len(model.history_)
+
+
+def long_tail():
+    """Return three sites; some patients have a value of several standard deviations, which multiplies their hazard."""
+    rng = np.random.default_rng(1)
+    dose, age = np.exp(0.8 * rng.normal(size=900)), rng.normal(size=900)
+    time = np.ceil(4 * np.clip(rng.exponential(np.exp(-2.0 * np.log(dose) - 0.5 * age)), 0.01, 0.99)) / 4
+    end, X = rng.integers(1, 5, 900) / 4, np.column_stack([dose, age])
+    whole = mc.data.SurvivalData(X, np.minimum(time, end), time <= end, columns=["dose", "age"])
+    return {f"s{k}": whole.take(np.arange(k, 900, 3)) for k in range(3)}
+
+
+@pytest.mark.parametrize(
+    ("model", "step"),
+    [
+        (mc.survival.FedCox(n_times=3), "sum_derivatives"),
+        (mc.survival.FedCox("grid", n_times=4, horizon=1.0), "sum_risk"),
+        (mc.survival.FedMixedCox(n_times=4, horizon=1.0), "sum_risk"),
+    ],
+)
+def test_a_hazard_ratio_whose_first_step_is_too_long_is_that_of_masked_sums(model, step):
+    sites = long_tail()
+    masked = model.fit(mc.Federation.in_process(sites)).coef_
+    federation = mc.Federation.in_process(sites, secure_sum=False)
+    model.fit(federation)
+    assert model.converged_
+    assert min(entry["share"] for entry in model.history_) < 1.0
+    np.testing.assert_allclose(model.coef_, masked, rtol=1e-5)
+    for ledger in federation.ledgers.values():
+        released = [entry for entry in ledger.entries if entry.get("step") == step]
+        assert all(entry["event"] == "release" for entry in released)
+        assert min(field["records"] for entry in released for field in entry["fields"]) >= 10

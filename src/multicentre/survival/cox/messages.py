@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Message, array, flag, number, text, texts
 from multicentre.core.steps import Release
+from multicentre.core.withdrawal import TENTATIVE, WITHDRAWN
 from multicentre.survival.agreement.messages import PATIENTS
 
 Floats = NDArray[np.float64]
@@ -27,6 +28,8 @@ class At(Message):
 
     coefficients: Floats = array("log hazard ratio per standard deviation of each column", ("d",))
     efron: bool = flag("ties by Efron's correction instead of Breslow's")
+    _: KW_ONLY
+    tentative: bool = flag(TENTATIVE, default=False)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class Derivatives(Release):
     information: Floats = array("minus the second derivatives", ("d", "d"), bound=PRODUCTS)
     squares: Floats = array("sum of squared differences from the mean of all sites", ("d",), bound=PRODUCTS)
     within: Floats = array("sum of squared differences from the site's mean", ("d",), bound=PRODUCTS)
+    n_withdrawn: float = number(WITHDRAWN, unit="sites", bound=PATIENTS, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ class Risk(Release):
     risk_sum: Floats = array("sum of hazard ratios times columns over those at risk", ("K", "d"), bound=SUMS)
     tied: Floats = array("sum of hazard ratios over those with the event", ("t",), bound=RATIOS)
     tied_sum: Floats = array("sum of hazard ratios times columns over those with the event", ("t", "d"), bound=SUMS)
+    n_withdrawn: float = number(WITHDRAWN, unit="sites", bound=PATIENTS, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,7 @@ class Products(Release):
     """Weighted products of the columns."""
 
     products: Floats = array("sum of weighted products of columns", ("d", "d"), bound=PRODUCTS)
+    n_withdrawn: float = number(WITHDRAWN, unit="sites", bound=PATIENTS, default=0.0)
 
 
 @dataclass(frozen=True)

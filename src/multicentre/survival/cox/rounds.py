@@ -1,18 +1,16 @@
-"""Newton-Raphson rounds of the federated Cox model, and its fit in one round.
+"""Rounds of the federated Cox model, and its fit in one round.
 
-One round consists of:
+The rounds are those of :mod:`multicentre.likelihood.newton`, for columns in standard deviations. The first one is at
+coefficients of 0. To evaluate the likelihood at some coefficients:
 
-1. The coordinator sends the current coefficients to every site.
+1. The coordinator sends the coefficients to every site.
 2. Each site returns its log partial likelihood, gradient and information matrix; with a shared baseline, sums over the
    patients at risk at each time.
 3. With a shared baseline, the coordinator sends the increments of the baseline hazard that follow from these sums, and
    each site returns products of its columns weighted by these hazards.
-4. The coordinator adds up the sites' values and computes the Newton step. While the penalised likelihood falls, the
-   step is halved.
 
-The rounds stop when no coefficient of a standardised column changes by more than ``tol``, or by more than the rounding
-of masked sums explains: sums over many sites have a coarse grid. A fall of the likelihood that rounding explains does
-not halve a step. After the loss of a site, the estimator begins the fit again, so that all sums are of the same sites.
+No coefficient moves by more than 1 in a round, or beyond 50. A column without information keeps a coefficient of 0.
+After the rounds, the likelihood is evaluated at the final coefficients.
 
 A fit in one round (ODAC) consists of:
 
@@ -26,7 +24,7 @@ A fit in one round (ODAC) consists of:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
 
@@ -38,6 +36,9 @@ from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.data.categories import dependent_error
 from multicentre.errors import ConfigurationError, DataError
+from multicentre.likelihood.newton import Derivatives, Problem, maximise
+from multicentre.likelihood.separation import Reported
+from multicentre.likelihood.steps import RANK
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.maths import (
@@ -52,34 +53,26 @@ from multicentre.survival.cox.site import RECORDED, CoxSite
 from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
 from multicentre.survival.fitted_models.cox import LARGEST, CoxModel
 from multicentre.survival.kernels.partial_likelihood import (
-    COARSEST_TOL,
     LARGEST_COEFFICIENT,
     LARGEST_STEP,
-    RANK,
     Likelihood,
     gradient,
     newton_step,
     squared_means,
-    step_rounding,
     sum_terms,
 )
 from multicentre.survival.kernels.risk_sets import Sums, Tables, Ties
 from multicentre.survival.times import hazard
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 BaselineTimes = Literal["stratified", "grid", "exact"]
-
-# Relative rounding error of a sum over sites; smaller changes of the objective are not compared.
-SUM_ROUNDING = 1e-12
 
 # Smallest penalty of the sites' separate fits in one round, which keeps their estimates finite.
 SMALLEST_PENALTY = 0.1
 
-# Gain of the objective below which it counts as unchanged.
-NO_GAIN = 1e-7
-
-# Change of a standardised coefficient above which it has not settled, although the objective no longer rises.
+# Change of a standardised coefficient above which it has not settled.
 STILL_MOVING = 1e-3
 
 # A sum of squares must be this many times its rounding: the scales of the rounds then differ by less than one percent
@@ -89,9 +82,6 @@ COARSE = 100.0
 # Step after a fit in one round above which a coefficient may have no finite maximum. That of a level of which a
 # thousandth of the patients are is 0.03, its standard deviation.
 NOT_SETTLED = 0.01
-
-# Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
-MASKED_TOL = 1e-7
 
 
 @dataclass(frozen=True)
@@ -121,6 +111,7 @@ class Totals(Message):
     tied: Floats = array("sum of hazard ratios over those with the event", ("K",))
     tied_sum: Floats = array("sum of hazard ratios times columns over those with the event", ("K", "d"))
     within: Floats = array("share of each column's variance that lies within sites; 1 with a shared baseline", ("d",))
+    n_withdrawn: float = number("sites that withdrew their sums; above 0, the others have no meaning", default=0.0)
 
     @property
     def tables(self) -> Tables:
@@ -132,36 +123,43 @@ class Totals(Message):
         """Sums of columns by time."""
         return Sums(self.risk_sum, self.tied_sum)
 
-    @property
-    def likelihood(self) -> Likelihood:
-        """Value and derivatives."""
-        return Likelihood(self.value, self.gradient, self.information)
 
-
-def add_up(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
-    """Return the sums of all sites at given coefficients."""
+def add_up(session: Session, coefficients: Floats, shift: float, plan: Plan, *, tentative: bool = False) -> Totals:
+    """Return the sums of all sites at given coefficients; with `tentative`, a site may withdraw its own."""
+    efron = plan.ties == "efron"
     if plan.times == "stratified":
-        return _own_totals(session.sum(CoxSite.sum_derivatives, messages.At(coefficients, plan.ties == "efron")))
-    return _shared_totals(session, coefficients, shift, plan)
+        request = messages.At(coefficients, efron, tentative=tentative)
+        return _own_totals(session.sum(CoxSite.sum_derivatives, request))
+    return _shared_totals(session, messages.AtShared(coefficients, efron, shift, tentative=tentative), plan)
 
 
 def _own_totals(sums: messages.Derivatives) -> Totals:
-    none, no_rows = np.zeros(0), np.zeros((0, len(sums.gradient)))
-    by_time = none, none, no_rows, none, no_rows
     derivatives = sums.log_likelihood, sums.gradient, sums.information
     within = np.divide(sums.within, sums.squares, out=np.ones_like(sums.within), where=sums.squares > 0)
-    return Totals(sums.n_patients, sums.n_events, 0.0, *derivatives, *by_time, within)
+    by_time = _no_times(len(within))
+    return Totals(sums.n_patients, sums.n_events, 0.0, *derivatives, *by_time, within, n_withdrawn=sums.n_withdrawn)
 
 
-def _shared_totals(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
-    exact, efron = plan.times == "exact", plan.ties == "efron"
-    at = messages.AtShared(coefficients, efron, shift)
+def _no_times(d: int) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    none, no_rows = np.zeros(0), np.zeros((0, d))
+    return none, none, no_rows, none, no_rows
+
+
+def _withdrawn(d: int, n_withdrawn: float) -> Totals:
+    derivatives = 0.0, np.zeros(d), np.zeros((d, d))
+    return Totals(0.0, 0.0, 0.0, *derivatives, *_no_times(d), np.ones(d), n_withdrawn=n_withdrawn)
+
+
+def _shared_totals(session: Session, at: messages.AtShared, plan: Plan) -> Totals:
+    exact, coefficients, shift = plan.times == "exact", at.coefficients, at.shift
     part = cast(type[CoxSite], session.part)  # a model with effects of sites inherits the steps
     sums = session.sum(part.sum_exact_risk, at) if exact else session.sum(part.sum_risk, at)
+    if sums.n_withdrawn > 0.5:
+        return _withdrawn(len(coefficients), sums.n_withdrawn)
     nothing = np.zeros(len(sums.risk)), np.zeros_like(sums.risk_sum)
-    tied = (sums.tied, sums.tied_sum) if efron else nothing
+    tied = (sums.tied, sums.tied_sum) if at.efron else nothing
     terms = sum_terms(Tables(sums.events, sums.events, sums.risk, tied[0]))
-    request = messages.Hazards(coefficients, efron, shift, terms.first, terms.first_tied)
+    request = messages.Hazards(coefficients, at.efron, shift, terms.first, terms.first_tied, tentative=at.tentative)
     summed = session.sum(part.sum_exact_products, request) if exact else session.sum(part.sum_products, request)
     products = summed.products
     n_events = float(sums.events.sum())
@@ -178,23 +176,8 @@ def _shared_totals(session: Session, coefficients: Floats, shift: float, plan: P
         sums.risk_sum,
         *tied,
         np.ones(len(coefficients)),
+        n_withdrawn=summed.n_withdrawn,
     )
-
-
-Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Ascent(Message):
-    """State of the Newton iterations, stored between rounds."""
-
-    coefficients: Floats = array("best coefficients so far", ("d",))
-    step: Floats = array("Newton step from the best coefficients", ("d",))
-    share: float = number("fraction of the step that is taken")
-    objective: float = number("penalised log-likelihood at the best coefficients", finite=False)
-    shift: float = number("logarithm by which hazard ratios are divided")
-    null_value: float = number("log-likelihood at coefficients of 0")
-    null_score: float = number("statistic of the score test at coefficients of 0")
 
 
 @dataclass(frozen=True)
@@ -211,7 +194,7 @@ class Fit:
     history : list of dict
     converged : bool
     monotone : array of shape (d,)
-        Columns whose coefficients still change although the likelihood does not, or although it nears its bound.
+        Columns along which the steps show that the likelihood may rise without bound.
     moving : array of shape (d,)
         Newton step that remains for each coefficient.
     lead : str
@@ -249,37 +232,51 @@ class Fit:
         return reliable(totals.gradient, totals.information, totals.n_events) & ~self.diverging
 
 
+class CoxProblem(Problem):
+    """Partial likelihood of columns in standard deviations."""
+
+    def __init__(self, session: Session, agreed: Agreed, plan: Plan) -> None:
+        self.start = np.zeros(len(agreed.columns))
+        self.session, self.plan, self.names = session, plan, agreed.columns
+        self.ridge, self.is_penalised = plan.alpha, plan.alpha > 0
+        self.null = session.once("null", Totals, lambda: add_up(session, self.start, 0.0, plan))
+        check_varying(session, self.null, agreed)
+        check_independent(self.null, agreed, plan.alpha)
+        is_informed = informed(self.null.information, self.null.n_events)
+        information = np.where(np.outer(is_informed, is_informed), self.null.information, 0.0)
+        self.reported = Reported(np.eye(len(self.start)), information, self.null.n_events)
+
+    def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
+        """Return the sums of all sites."""
+        shift, totals = _shift_of(self.figures), self.null
+        if point.any():
+            totals = add_up(self.session, point, shift, self.plan, tentative=tentative)
+        if not totals.n_withdrawn > 0.5:
+            self.rounding, self.gradient_rounding = _rounding_of(self.session, totals, self.plan)
+        figures = np.array([_next_shift(totals)])
+        derivatives = totals.value, totals.gradient, totals.information
+        return Derivatives(*derivatives, totals.n_patients, figures, totals.n_withdrawn)
+
+    def next_step(self, point: Floats, at: Derivatives) -> Floats:
+        """Return the next Newton step: 0 for a column without information, and cut at coefficients of 50."""
+        return _step(at, point, self.plan, self.null.n_events)
+
+
+def _shift_of(figures: Floats) -> float:
+    """Return the logarithm by which hazard ratios are divided."""
+    return float(figures[0]) if len(figures) else 0.0
+
+
 def fit_by_rounds(session: Session, agreed: Agreed, plan: Plan) -> Fit:
     """Maximise the penalised partial likelihood in rounds."""
-    n_columns = len(agreed.columns)
-    tol = max(plan.tol, MASKED_TOL) if session.protection == "masked" else plan.tol
-    rounds = session.rounds(plan.max_iter, Ascent, lambda: _start(n_columns))
-    for round_number in rounds:
-        before = rounds.state
-        proposal = before.coefficients + before.share * before.step
-        totals = add_up(session, proposal, before.shift, plan)
-        if round_number == 1:
-            check_varying(session, totals, agreed)
-            check_independent(totals, agreed, plan.alpha)
-            before = replace(before, null_value=totals.value, null_score=_score_statistic(totals))
-        rounding = _rounding_of(session, totals, plan)
-        rounds.state, gain = _climb(before, proposal, totals, plan.alpha, rounding.value)
-        change = float(np.abs(rounds.state.step).max())
-        rounds.record(log_likelihood=totals.value, change=change, share=before.share)
-        if rounds.state.share < 1.0:
-            continue
-        has_settled = change < max(tol, _step_rounding(totals, plan.alpha, rounding.gradient))
-        if has_settled or (change > STILL_MOVING and gain < _no_gain(totals)):
-            rounds.stop()
-    final = rounds.state
-    last_change = float(np.abs(final.step).max())
-    converged = rounds.stopped and last_change < max(tol, COARSEST_TOL)
-    coefficients = final.coefficients + final.step if converged else final.coefficients
-    totals = _reached(session, coefficients, final.shift, plan)
-    null = final.null_value, final.null_score
-    monotone = (np.abs(final.step) > STILL_MOVING) & rounds.stopped & (not converged)
-    unresolved = last_change if converged and last_change >= tol else 0.0
-    return Fit(coefficients, totals, null, rounds.history, converged, monotone, final.step, unresolved=unresolved)
+    problem = CoxProblem(session, agreed, plan)
+    maximum = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol)
+    last, converged = maximum.last, maximum.converged
+    totals = _reached(session, maximum.point, _shift_of(last.figures), plan)
+    null, last_change = (problem.null.value, _score_statistic(problem.null)), problem.change(last.point, last.step)
+    unresolved = last_change if converged and last_change >= maximum.tol else 0.0
+    reached = maximum.history, converged, maximum.diverging, last.step
+    return Fit(maximum.point, totals, null, *reached, unresolved=unresolved)
 
 
 def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None) -> Fit:
@@ -298,9 +295,9 @@ def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None)
     start = _weighted_mean(estimates, agreed.n_events)
     start_totals, solution = _led(session, agreed, plan, start, lead)
     solved = bool(solution.coefficients.any())
-    coefficients = solution.coefficients if solved else start + _step(start_totals, start, plan.alpha)
+    coefficients = solution.coefficients if solved else start + _step(start_totals, start, plan, start_totals.n_events)
     totals = _reached(session, coefficients, _next_shift(start_totals), plan)
-    moving = _step(totals, coefficients, plan.alpha)
+    moving = _step(totals, coefficients, plan, totals.n_events)
     history = [{"round": 1.0, "log_likelihood": totals.value, "change": float(np.abs(moving).max())}]
     monotone = _find_monotone(session, coefficients, totals, moving, plan)
     return Fit(coefficients, totals, (np.nan, np.nan), history, solved, monotone, moving, solution.lead)
@@ -323,7 +320,8 @@ def _find_monotone(session: Session, coefficients: Floats, totals: Totals, movin
         return suspected
     there = coefficients + moving
     further = session.once("further", Totals, lambda: add_up(session, there, totals.shift, plan))
-    return np.asarray(suspected & (_step(further, there, plan.alpha) * np.sign(moving) > 0.5 * length))
+    next_step = _step(further, there, plan, further.n_events)
+    return np.asarray(suspected & (next_step * np.sign(moving) > 0.5 * length))
 
 
 def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str | None) -> tuple[Totals, messages.Led]:
@@ -390,69 +388,26 @@ def check_independent(totals: Totals, agreed: Agreed, alpha: float) -> None:
     raise dependent_error([agreed.columns[place] for place in informed_places[dependent]], agreed.levels)
 
 
-def _start(n_columns: int) -> Ascent:
-    nothing = np.zeros(n_columns)
-    return Ascent(nothing, nothing, 1.0, -np.inf, 0.0, 0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class _Rounding:
-    """Largest errors of the likelihood and of an entry of its gradient through the rounding of masked sums."""
-
-    value: float
-    gradient: float
-
-
-def _rounding_of(session: Session, totals: Totals, plan: Plan) -> _Rounding:
+def _rounding_of(session: Session, totals: Totals, plan: Plan) -> tuple[float, float]:
+    """Return the largest errors of the likelihood and of its gradient's entries by the rounding of masked sums."""
     if plan.times == "stratified":
         value, gradient = (session.rounding(CoxSite.sum_derivatives, name) for name in ("log_likelihood", "gradient"))
-        return _Rounding(value, gradient)
+        return value, gradient
     part = cast(type[CoxSite], session.part)
     step = part.sum_exact_risk if plan.times == "exact" else part.sum_risk
     terms = sum_terms(totals.tables)
     # Derivatives of the likelihood by the sums over risk sets. The sum over the events is rounded alike in all rounds.
     weight = float(terms.first.sum() + terms.first_tied.sum())
     by_column = session.rounding(step, "event_sum") + weight * session.rounding(step, "risk_sum")
-    return _Rounding(weight * session.rounding(step, "risk"), by_column)
+    return weight * session.rounding(step, "risk"), by_column
 
 
-def _step_rounding(totals: Totals, alpha: float, rounding: float) -> float:
-    """Return the largest error of an entry of a Newton step through the rounding of the gradient, at most 1e-5."""
-    is_informed = informed(totals.information, totals.n_events)
-    information = totals.information[np.ix_(is_informed, is_informed)]
-    return step_rounding(information + alpha * np.eye(len(information)), rounding)
-
-
-def _climb(before: Ascent, proposal: Floats, totals: Totals, alpha: float, rounding: float) -> tuple[Ascent, float]:
-    """Accept a step if the objective rose, else halve it; a fall that rounding can explain is none."""
-    objective = totals.value - 0.5 * alpha * float(proposal @ proposal)
-    gain = objective - before.objective
-    if not gain >= -(_no_gain(totals) + 2.0 * rounding):  # of the two objectives that are compared
-        return replace(before, share=before.share / 2.0), gain
-    step = _step(totals, proposal, alpha)
-    state = replace(
-        before,
-        coefficients=proposal,
-        step=step,
-        share=1.0,
-        objective=objective,
-        shift=_next_shift(totals),
-    )
-    return state, gain
-
-
-def _no_gain(totals: Totals) -> float:
-    return NO_GAIN + SUM_ROUNDING * abs(totals.value)
-
-
-def _step(totals: Totals, coefficients: Floats, alpha: float) -> Floats:
+def _step(at: Totals | Derivatives, coefficients: Floats, plan: Plan, n_events: float) -> Floats:
     """Return the next Newton step: 0 for a column without information, and cut at coefficients of 50."""
-    is_informed = informed(totals.information, totals.n_events)
-    likelihood = Likelihood(
-        totals.value, totals.gradient[is_informed], totals.information[np.ix_(is_informed, is_informed)]
-    )
+    is_informed = informed(at.information, n_events)
+    likelihood = Likelihood(at.value, at.gradient[is_informed], at.information[np.ix_(is_informed, is_informed)])
     step = np.zeros(len(coefficients))
-    step[is_informed] = newton_step(likelihood, coefficients[is_informed], alpha)
+    step[is_informed] = newton_step(likelihood, coefficients[is_informed], plan.alpha)
     return np.clip(coefficients + step, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT) - coefficients
 
 

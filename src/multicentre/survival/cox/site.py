@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, Message, Nothing
-from multicentre.core.steps import step
+from multicentre.core.steps import R, step
+from multicentre.core.withdrawal import Tentative, unless_few
 from multicentre.data.rare_columns import rare_columns
 from multicentre.data.records import effective_number, fewest_different
 from multicentre.errors import ConfigurationError
@@ -162,6 +163,10 @@ class CoxPatients(SurvivalPart):
                 return 1
         return min(self.behind(cells), self._behind(risk_sets, request))
 
+    def _unless_few(self, request: Tentative, release: R, *, exact: bool) -> R:
+        """Return sums at shared times, withdrawn if too few patients decide them at the requested coefficients."""
+        return unless_few(self, request, release, self.behind(self._shared(exact=exact)[1]))
+
     def _effective(self, weights: Floats) -> int:
         """Return the effective number of patients behind a sum with the given weights."""
         return self.behind() if self.masked else self._rounded_down(self.behind(), effective_number(weights))
@@ -196,7 +201,7 @@ class CoxSite(CoxPatients):
     """Site part of the federated Cox model."""
 
     method: ClassVar[str] = "fed-cox"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     lengths: ClassVar[Lengths] = {
         "K": "times of events",
         "t": "times of events; none with Breslow's ties",
@@ -214,7 +219,7 @@ class CoxSite(CoxPatients):
         n_events = int(risk_sets.n_events.sum())
         likelihood = partial_likelihood(risk_sets, request.coefficients, ties_of(request.efron))
         behind = self._behind(risk_sets, request) if n_events else len(self.data)
-        return messages.Derivatives(
+        release = messages.Derivatives(
             float(len(self.data)),
             float(n_events),
             likelihood.value,
@@ -224,6 +229,8 @@ class CoxSite(CoxPatients):
             len(self.data) * risk_sets.rows.var(axis=0),
             patients=behind,
         )
+        most = self.behind()
+        return unless_few(self, request, release, most if self.masked or not n_events else min(n_events, most))
 
     # The steps at recorded times (sum_exact_*) are separate from those on a grid because the permission exact_times
     # belongs to the class of a release. From the class alone, the guard refuses a call before the step runs, the
@@ -234,24 +241,24 @@ class CoxSite(CoxPatients):
     @step(releases=messages.Risk, when="every round", summed=True)
     def sum_risk(self, request: messages.AtShared) -> messages.Risk:
         """Sum over the patients at risk at each time of a coarse grid."""
-        return messages.Risk(**self._risk(request, exact=False))
+        return self._unless_few(request, messages.Risk(**self._risk(request, exact=False)), exact=False)
 
     @step(releases=messages.ExactRisk, when="every round", summed=True)
     def sum_exact_risk(self, request: messages.AtShared) -> messages.ExactRisk:
         """Sum over the patients at risk at each time of an event at any site."""
-        return messages.ExactRisk(**self._risk(request, exact=True))
+        return self._unless_few(request, messages.ExactRisk(**self._risk(request, exact=True)), exact=True)
 
     @step(releases=messages.Products, when="every round", summed=True)
     def sum_products(self, request: messages.Hazards) -> messages.Products:
         """Sum products of columns, weighted by each patient's cumulative hazard under the baseline on the grid."""
         products, patients = self._products(request, exact=False)
-        return messages.Products(products, patients=patients)
+        return self._unless_few(request, messages.Products(products, patients=patients), exact=False)
 
     @step(releases=messages.ExactProducts, when="every round", summed=True)
     def sum_exact_products(self, request: messages.Hazards) -> messages.ExactProducts:
         """Sum products of columns, weighted by cumulative hazards at the times of all events."""
         products, patients = self._products(request, exact=True)
-        return messages.ExactProducts(products, patients=patients)
+        return self._unless_few(request, messages.ExactProducts(products, patients=patients), exact=True)
 
     @step(releases=messages.Baseline, when="at the end", summed=True, refusable=True)
     def sum_baseline(self, request: messages.AtShared) -> messages.Baseline:

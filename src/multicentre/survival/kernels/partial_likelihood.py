@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
+from multicentre.likelihood.steps import step_rounding
 from multicentre.survival.kernels.risk_sets import RiskSets, Sums, Tables, Ties, weighted_products
 
 Floats = NDArray[np.float64]
@@ -36,13 +37,6 @@ NEGLIGIBLE = 1e-10
 
 # Relative rounding error of the objective; smaller decreases are accepted.
 OBJECTIVE_ROUNDING = 1e-10
-
-# Largest tolerance because of rounding. It is far below changes that matter, and below those of separation, where the
-# information vanishes and rounding could explain any change.
-COARSEST_TOL = 1e-5
-
-# Relative cutoff of singular values of an information matrix.
-RANK = 1e-10
 
 ALL_TIMES = slice(None)
 
@@ -292,20 +286,6 @@ def _solve(curvature: Floats, slope: Floats) -> Floats:
     return np.asarray(np.linalg.pinv(curvature, rcond=NEGLIGIBLE, hermitian=True) @ slope, dtype=np.float64)
 
 
-def step_rounding(curvature: Floats, rounding: float) -> float:
-    """Return the largest error of an entry of a Newton step through that of the gradient's entries, at most 1e-5.
-
-    Examples
-    --------
-    >>> step_rounding(np.diag([2.0, 4.0]), 1e-6)
-    5e-07
-    """
-    if not rounding:
-        return 0.0
-    inverse = np.linalg.pinv(curvature, rcond=RANK, hermitian=True)
-    return min(rounding * float(np.abs(inverse).sum(axis=1).max(initial=0.0)), COARSEST_TOL)
-
-
 def maximise(
     evaluate: Callable[[Floats], Likelihood], start: Floats, ridge: float, *, tol: float = 1e-9, max_steps: int = 50
 ) -> Maximum:
@@ -347,7 +327,7 @@ def maximise(
         best, objective, share = proposal, value, 1.0
         step = newton_step(likelihood, best, ridge)
         resolved = step_rounding(likelihood.information + ridge * np.eye(len(best)), likelihood.gradient_rounding)
-        if float(np.abs(step).max(initial=0.0)) < max(tol, resolved):
+        if (np.abs(step) < np.maximum(tol, resolved)).all():
             return Maximum(best + step, likelihood.information, True)
         if float(np.abs(best).max()) > LARGEST_COEFFICIENT:
             break

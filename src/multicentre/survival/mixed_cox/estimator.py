@@ -204,15 +204,14 @@ class FedMixedCox(CoxResults):
         if self.site_effects != "fixed":
             check_several(session)
         agreed, exact = self._agree(session, self._needs()), self.times == "exact"
-        masked = session.protection == "masked"
-        tol = max(float(self.tol), MASKED_TOL) if masked else float(self.tol)
+        tol = max(float(self.tol), MASKED_TOL) if session.protection == "masked" else float(self.tol)
         plan = cox_rounds.Plan(self.times, "breslow", 0.0, int(self.max_iter), tol)
         null = cox_rounds.fit_by_rounds(session, agreed, plan)
         warn_of_fit(null, agreed.columns, int(self.max_iter))
         fit = fit_effects(session, null, Plan(self.site_effects, exact, int(self.max_iter), tol), agreed.columns)
         self.agreed_, self.history_, self._fitted = agreed, [*null.history, *fit.history], fit
         self.n_patients_, self.n_events_ = round(fit.sums.n_patients), round(fit.sums.n_events)
-        self.converged_, self.variance_, self.lead_ = null.converged and fit.converged, fit.variance, ""
+        self.converged_, self.variance_, self.lead_ = null.converged and fit.converged, fit.request.variance, ""
         self.log_likelihood_ = fit.log_likelihood
         self._reset_by_products()
         self.model_ = self._by_product(session, PREDICTIONS, lambda: self._model(fit), CoxModel.empty())
@@ -223,13 +222,14 @@ class FedMixedCox(CoxResults):
     def _model(self, fit: MixedFit) -> CoxModel:
         # A site with the mean effect instead of the reference site.
         mean_effect = fit.sums.effect / fit.sums.n_patients if self.site_effects == "fixed" else 0.0
+        request = fit.request
         return cox_rounds.model_with_baseline(
-            self.agreed_, fit.coefficients, fit.increments, fit.shift - mean_effect, self.n_patients_
+            self.agreed_, request.coefficients, request.increments, request.shift - mean_effect, self.n_patients_
         )
 
     def _infer(self, fit: MixedFit) -> None:
         spread = self.agreed_.spread
-        self.coef_ = fit.coefficients / spread
+        self.coef_ = fit.request.coefficients / spread
         covariance = fit.covariance if fit.converged else np.full_like(fit.covariance, np.nan)
         self.covariance_ = covariance / np.outer(spread, spread)
         self.standard_errors_ = self.model_standard_errors_ = np.sqrt(np.diagonal(self.covariance_))
@@ -295,7 +295,7 @@ class FedMixedCox(CoxResults):
 
         check_is_fitted(self, "model_")
         fit, session = self._fitted, self.session
-        if self.site_effects != "fixed" and not fit.variance:
+        if self.site_effects != "fixed" and not fit.request.variance:
             raise ConfigurationError(
                 "the variance of the effects must be positive; got 0, so that the effect of each site is 0",
                 where="site_effects",

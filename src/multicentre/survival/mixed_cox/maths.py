@@ -18,7 +18,7 @@ and Graphical Statistics 12, 156-175.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -27,6 +27,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Distribution = Literal["fixed", "gamma", "gaussian"]
 DISTRIBUTIONS: tuple[str, ...] = get_args(Distribution)
+# Variances below are reported as 0: hazards of sites then differ by less than one percent, and the likelihood by less
+# than the rounding error of masked sums.
+SMALLEST_VARIANCE = 1e-5
+# Smallest factor between two successive gaussian variances, unless the step leads to the smallest variance.
+SMALLEST_FACTOR = 0.2
 # Newton steps to the mode of a gaussian effect; the function is concave and ten suffice as a rule.
 MOST_STEPS = 100
 
@@ -148,3 +153,66 @@ def _gaussian(nu: float, n_events: float, hazard: float) -> SiteEffect:
     precision = weight * hazard + nu
     value = n_events * effect - weight * hazard - 0.5 * nu * effect**2
     return SiteEffect(value, weight, weight**2 / precision, (0.0, 0.0, 0.0), effect, precision)
+
+
+@dataclass(frozen=True)
+class VarianceSearch:
+    """Search for the variance of gaussian effects by secant steps.
+
+    Parameters
+    ----------
+    variance : float
+    last_variance, last_excess : float
+        The variance before, and its distance from the solution of the equation; 0 at first.
+    rising : float
+        Largest variance so far at which the likelihood rises; 0 if none.
+    """
+
+    variance: float = 0.1
+    last_variance: float = 0.0
+    last_excess: float = 0.0
+    rising: float = 0.0
+
+    def following(self, excess: float) -> VarianceSearch:
+        """Return the search at the next variance, given the excess at this one; itself if the variance is 0."""
+        if self.variance <= SMALLEST_VARIANCE and excess <= 0.0:
+            return self
+        rising = max(self.variance, self.rising) if excess > 0.0 else self.rising
+        following = replace(self, rising=rising)._next(excess)
+        return VarianceSearch(following, self.variance, excess, rising)
+
+    def _next(self, excess: float) -> float:
+        """Return the next variance: by a secant step, or at first by a step that takes `excess` as the distance."""
+        variance, last = self.variance, self.last_variance
+        slope = (excess - self.last_excess) / (variance - last) if last else -1.0
+        following = variance - excess / (slope if slope < 0.0 else -1.0)
+        if excess < 0.0 and self.rising and following <= self.rising:
+            return 0.5 * (variance + self.rising)
+        if following <= SMALLEST_VARIANCE:
+            return SMALLEST_VARIANCE
+        if excess * self.last_excess < 0.0:  # the solution lies between the two
+            return following
+        return min(max(following, SMALLEST_FACTOR * variance), variance / SMALLEST_FACTOR)
+
+
+def variance_excess(variance: float, squared_effect: float, uncertainty: float) -> float:
+    """Return how far the equation of the variance is from its solution.
+
+    Its sign is that of the derivative of the restricted likelihood. If the effects were observed with normal errors of
+    one variance, it would be the solution minus `variance`.
+
+    Parameters
+    ----------
+    variance : float
+    squared_effect : float
+        Mean square of the effects.
+    uncertainty : float
+        Mean variance of the effects around their estimates, below `variance`.
+
+    Examples
+    --------
+    >>> round(variance_excess(1.0, 0.75, 0.5), 6)  # effects plus errors have variance 3, errors have variance 1
+    1.0
+    """
+    weight = max(1.0 - uncertainty / variance, 1e-9)  # rounding of masked sums must not make it 0
+    return (squared_effect + uncertainty - variance) / weight**2

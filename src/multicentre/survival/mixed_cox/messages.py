@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Message, array, number, text
+from multicentre.core.messages import array, number, text
 from multicentre.core.steps import Release
+from multicentre.core.withdrawal import WITHDRAWN
 from multicentre.survival.agreement.messages import PATIENTS
 from multicentre.survival.cox.messages import PRODUCTS, RATIOS, SUMS, AtShared
 
@@ -56,6 +57,7 @@ class Effects(Release):
     variance_slope: float = number("derivative by the logarithm of the variance", bound=SUMS)
     variance_bend: float = number("second derivative by the logarithm of the variance", bound=SUMS)
     variance_cross: Floats = array("derivatives by that logarithm and by columns and times", ("w",), bound=PRODUCTS)
+    n_withdrawn: float = number(WITHDRAWN, unit="sites", bound=PATIENTS, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,3 @@ class OwnEffect(Release):
 
     effect: float = number("logarithm of the effect; 0 if it is not finite")
     error: float = number("its standard error at these parameters; 0 for a reference site, or if it is not finite")
-
-
-@dataclass(frozen=True)
-class Ascent(Message):
-    """State of the coordinator between rounds."""
-
-    point: Floats = array("best coefficients, logarithms of the baseline hazard, and of a gamma variance", ("w",))
-    step: Floats = array("step from the best parameters", ("w",))
-    share: float = number("fraction of the step that is taken")
-    objective: float = number("log-likelihood at the best parameters", finite=False)
-    variance: float = number("variance of gaussian effects")
-    last_variance: float = number("the one before; 0 at first")
-    last_excess: float = number("its distance from the equation of the variance")
-    rising: float = number("largest variance so far at which the likelihood rises; 0 if none")

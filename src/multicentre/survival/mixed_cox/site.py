@@ -46,12 +46,12 @@ class MixedCoxSite(CoxSite):
     @step(releases=messages.Effects, when="every round", summed=True)
     def sum_effects(self, request: messages.AtEffects) -> messages.Effects:
         """Sum the likelihood with the effect of the site integrated or maximised out, on a coarse grid of times."""
-        return messages.Effects(**self._effects(request, exact=False))
+        return self._unless_few(request, messages.Effects(**self._effects(request, exact=False)), exact=False)
 
     @step(releases=messages.ExactEffects, when="every round", summed=True)
     def sum_exact_effects(self, request: messages.AtEffects) -> messages.ExactEffects:
         """Sum the likelihood with the effect of the site integrated or maximised out, at the times of all events."""
-        return messages.ExactEffects(**self._effects(request, exact=True))
+        return self._unless_few(request, messages.ExactEffects(**self._effects(request, exact=True)), exact=True)
 
     @step(releases=messages.OwnEffect, when="on request", refusable=True)
     def tell_effect(self, request: messages.AtEffects) -> messages.OwnEffect:

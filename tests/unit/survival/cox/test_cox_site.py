@@ -81,7 +81,7 @@ def test_numbers_at_a_step_do_not_grow_with_times_times_columns_squared():
     hazards = messages.Hazards(np.zeros(3), True, 0.0, *np.zeros((2, len(part.agreed.times))))
     sizes.append(sum(np.size(value) for _, _, _, value in part.sum_exact_products(hazards).items()))
     n_times = len(part.agreed.times)
-    assert sizes == [2 * n_times * 4 + n_times + 3 + 1, 9]
+    assert sizes == [2 * n_times * 4 + n_times + 3 + 2, 10]
 
 
 def by_time(n_each, *, n_times=4, rare=None):

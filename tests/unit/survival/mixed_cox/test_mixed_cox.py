@@ -1,7 +1,5 @@
 """Cox model with effects of sites: likelihood of a site, and results that are exact, refused or marked."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -12,9 +10,7 @@ import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.errors import ConfigurationError, DataError, LeftOutWarning, SeparationWarning
 from multicentre.survival import FedCox, FedMixedCox
-from multicentre.survival.mixed_cox.maths import site_effect
-from multicentre.survival.mixed_cox.messages import Ascent
-from multicentre.survival.mixed_cox.rounds import SMALLEST_VARIANCE, next_variance, variance_excess
+from multicentre.survival.mixed_cox.maths import SMALLEST_VARIANCE, VarianceSearch, site_effect, variance_excess
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)
 STEP = 1e-5
@@ -157,23 +153,19 @@ def excess_of(variance, errors, between):
 @pytest.mark.parametrize("spread", [1.0, 4.0], ids=["equal errors", "unequal errors"])
 def test_the_search_for_the_variance_ends_at_its_root_or_at_0(within, ratio, spread):
     errors, between = within * np.array([1.0 / spread, 1.0, spread]), within * ratio
-    state = Ascent(np.zeros(0), np.zeros(0), 1.0, 0.0, 0.1, 0.0, 0.0, 0.0)
-    n_changes, has_ended = 0, False
+    search, n_changes, has_ended = VarianceSearch(), 0, False
     while not has_ended and n_changes < 20:
-        excess = excess_of(state.variance, errors, between)
-        if state.variance <= SMALLEST_VARIANCE and excess <= 0.0:
+        following = search.following(excess_of(search.variance, errors, between))
+        if following is search:
             break
-        state = replace(state, rising=max(state.variance, state.rising) if excess > 0.0 else state.rising)
-        following = next_variance(state, excess)
-        has_ended = abs(following / state.variance - 1.0) < 1e-6
-        state = replace(state, variance=following, last_variance=state.variance, last_excess=excess)
-        n_changes += 1
+        has_ended = abs(following.variance / search.variance - 1.0) < 1e-6
+        search, n_changes = following, n_changes + 1
     assert n_changes <= 12
     if excess_of(SMALLEST_VARIANCE, errors, between) <= 0.0:
-        assert state.variance == SMALLEST_VARIANCE
+        assert search.variance == SMALLEST_VARIANCE
     else:
         root = brentq(excess_of, SMALLEST_VARIANCE, 1e6, args=(errors, between), xtol=1e-12)
-        assert state.variance == pytest.approx(root, rel=1e-5)
+        assert search.variance == pytest.approx(root, rel=1e-5)
 
 
 def of_sites(column):
