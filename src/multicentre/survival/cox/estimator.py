@@ -445,10 +445,16 @@ class FedCox(CoxResults):
             scores = self._by_product(session, ROBUST_ERRORS, lambda: sum_scores(session, agreed, fit, plan), none)
             spread_of = covariance(fit.totals.information, plan.alpha, is_informed, scores)
         tests = global_tests(
-            fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1], int(is_informed.sum())
+            fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1], int((~fit.flat).sum())
         )
-        valid_tests = ["score"] if (is_informed & ~fit.reliable).any() else list(tests)
-        self.tests_ = {name: tests[name] for name in valid_tests if np.isfinite(tests[name].statistic)}
+        unreliable = is_informed & ~fit.reliable
+        invalid = {"wald"} if unreliable.any() or fit.diverging.any() else set()
+        # Where a coefficient has no finite maximum, the likelihood is at its bound, which the ratio compares.
+        if (unreliable & (~fit.diverging | (plan.alpha > 0))).any():
+            invalid.add("likelihood_ratio")
+        self.tests_ = {
+            name: test for name, test in tests.items() if name not in invalid and np.isfinite(test.statistic)
+        }
         self._set_inference(fit, spread_of, self._model_based)
 
     def _check_no_loss(self) -> None:

@@ -94,6 +94,7 @@ def test_separation_is_warned_of(times):
     with pytest.warns(SeparationWarning, match="^c: the likelihood may rise"):
         model = fitted(sites, times)
     assert np.isfinite(model.summary()["standard_error"]).tolist() == [True, True, False]
+    assert {name: test.degrees_of_freedom for name, test in model.tests_.items()} == {"likelihood_ratio": 3, "score": 3}
     assert abs(fitted(sites, times, alpha=5.0).coef_[2]) < 10
 
 
