@@ -8,6 +8,7 @@ from multicentre.core.messages import Nothing
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, RefusedByPolicy
 from multicentre.regression.categorical import messages
 from multicentre.regression.categorical.site import CategoricalSite
+from multicentre.regression.messages import Model
 
 N = 60
 both = pytest.mark.parametrize("secure", [True, False], ids=["masked", "unmasked"])
@@ -29,8 +30,13 @@ def federate(*, secure=True, rare=0, policy=None):
     return mc.Federation.in_process(sites, secure_sum=secure, one_row_per_patient=True, **options)
 
 
+def model(kind, weights=""):
+    return Model(kind, "logit", "", weights, "", True)
+
+
 def at(kind, parameters):
-    return messages.At(kind, "logit", np.zeros(2), np.ones(2), np.asarray(parameters, dtype=float))
+    fields = {**vars(model(kind)), "centre": np.zeros(2), "mean": 0.0, "spread": np.ones(2)}
+    return messages.At(**fields, parameters=np.asarray(parameters, dtype=float))
 
 
 # Everybody else is in one class with certainty, so that derivatives would be those of the patient of 150 years.
@@ -74,9 +80,14 @@ def test_thresholds_out_of_order_are_refused():
 def test_the_model_cannot_change_during_a_fit():
     session = federate().begin(CategoricalSite)
     session.ask(CategoricalSite.describe, Nothing())
-    session.sum(CategoricalSite.sum_classes, messages.Model("ordinal", "logit"))
+    session.sum(CategoricalSite.sum_classes, model("ordinal"))
     with pytest.raises(ConfigurationError, match="must be that of the first"):
-        session.sum(CategoricalSite.sum_classes, messages.Model("multinomial", "logit"))
+        session.sum(CategoricalSite.sum_classes, model("multinomial"))
+
+
+def test_weights_that_derivatives_would_not_have_are_refused():
+    with pytest.raises(MessageError, match="without offset, weights"):
+        federate().begin(CategoricalSite).sum(CategoricalSite.sum_classes, model("ordinal", "age"))
 
 
 def test_unmasked_a_class_of_few_patients_is_refused():

@@ -57,13 +57,12 @@ JUDGED = {
         "DescribeSite.check_quality": "rounded figures at codes and shares that no request names; each rests on "
         "the policy's minimum, and numbers of patients are multiples of it",
     },
-    "regression/patients.py": {"RegressionPatients.describe": NAMES},
+    "regression/patients.py": {"RegressionColumns.describe": NAMES},
     "regression/site.py": {"RegressionSite.tell_intercept": ONE_EFFECT},
     "regression/mixed/site.py": {
         "LinearMixedSite.tell_effects": ONE_EFFECT,
         "GeneralizedMixedSite.tell_effects": ONE_EFFECT,
     },
-    "regression/categorical/site.py": {"CategoricalSite.describe": NAMES},
     "clustering/fedmsgl/site.py": {
         "RelationPart.describe": NAMES,
         "FedMSGLSite.list_relations": SINGLE,

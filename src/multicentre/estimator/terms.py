@@ -185,6 +185,10 @@ class HasTerms:
         columns = ["term", "chi-square", "degrees of freedom", "p-value"]
         return [Table("Tests of terms", caption, "model", columns, rows)]
 
+    def _adjustment(self, variable: str) -> str:
+        others = [term.name for term in self._terms() if variable not in term.sources]
+        return f", adjusted for {', '.join(others)}" if others else ""
+
     def _terms(self) -> list[Term]:
         raise NotImplementedError
 
@@ -368,10 +372,6 @@ class HasEffects(HasTerms):
     def _knots(self, variable: str) -> list[float]:
         """Return all knots of the splines of a variable, in order."""
         return []
-
-    def _adjustment(self, variable: str) -> str:
-        others = [term.name for term in self._terms() if variable not in term.sources]
-        return f", adjusted for {', '.join(others)}" if others else ""
 
 
 def knots_of(design: Design, variable: str) -> list[float]:

@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.core.messages import Message, array, number
 from multicentre.errors import PerfectFitWarning, SeparationWarning
 from multicentre.estimator.figures import EffectCurve, Forest
-from multicentre.estimator.model_in_force import reference_levels
-from multicentre.estimator.presentation import Presented, effect_text, number_or_none
+from multicentre.estimator.presentation import effect_text, number_or_none
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
-from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of, wald_text
+from multicentre.estimator.terms import Estimates
+from multicentre.regression.formula import HasFormulaEffects
 from multicentre.regression.linear_model import HasLinearModel, LinearModel
 from multicentre.regression.maths import to_units
 from multicentre.statistics.chi_square import TestResult
@@ -50,10 +50,11 @@ class Scales(Message):
     scale: float = number("divisor of the outcome during the fit")
 
 
-class HasCoefficients(HasEffects, HasLinearModel, Presented):
+class HasCoefficients(HasFormulaEffects, HasLinearModel):
     """Estimator whose result is a linear predictor with standard errors, tests and intervals."""
 
     saved_attributes: ClassVar[SavedAttributes] = {
+        **HasFormulaEffects.saved_attributes,
         "model_": saved_message(LinearModel),
         "scales_": saved_message(Scales),
         **dict.fromkeys(("covariance_", "standard_errors_", "p_values_", "intervals_"), PLAIN),
@@ -69,9 +70,6 @@ class HasCoefficients(HasEffects, HasLinearModel, Presented):
     n_patients_: int
     converged_: bool
     confidence_level: float
-
-    def _reference_levels(self) -> Mapping[str, str]:
-        return reference_levels(self.model_.levels, self.model_.columns)
 
     @property
     def intercept_(self) -> float:
@@ -98,9 +96,9 @@ class HasCoefficients(HasEffects, HasLinearModel, Presented):
                 table |= {ratio: np.exp(values), **limits}
         table["p_value"] = self.p_values_
         frame = pd.DataFrame(table, index=[INTERCEPT, *self.feature_names_in_])
-        bases = [column for term in self._terms() if term.is_basis for column in term.columns]
-        frame.loc[bases, [name for name in frame if ratio and str(name).startswith(ratio)]] = np.nan
-        return frame
+        frame.loc[[*self._bases], [name for name in frame if ratio and str(name).startswith(ratio)]] = np.nan
+        parsed = self._parsed
+        return frame if parsed is None or parsed.intercept else frame.drop(index=INTERCEPT)
 
     def answer(self) -> str:
         """Return the effect of the exposure (the first covariate by default), with its interval and p-value."""
@@ -108,14 +106,9 @@ class HasCoefficients(HasEffects, HasLinearModel, Presented):
         effects = frame.drop(index=INTERCEPT) if len(frame) > 1 else frame
         ratio = RATIOS.get(self.model_.link, "")
         columns = [ratio, f"{ratio}_lower", f"{ratio}_upper"] if ratio else ["coefficient", "lower", "upper"]
-        bases = {term.name: term for term in self._terms() if term.is_basis}
+        if by_term := self._answer_by_term(list(effects.index)):
+            return f"{by_term}; see its curve."
         place = self.first_effect(list(effects.index))
-        of_exposure = [name for name, term in bases.items() if self.exposure in term.sources]
-        name = of_exposure[0] if of_exposure else str(effects.index[place])
-        if name in bases:
-            variable = next(source for source in bases[name].sources if source in self._numbers())
-            test = wald_text(*self.term_tests().loc[name])
-            return f"Effect of {variable} by {name}: {test}{self._adjustment(variable)}; see its curve."
         estimate, lower, upper = effects.iloc[place][columns]
         row = (str(effects.index[place]), float(estimate), float(lower), float(upper))
         p_value = float(effects["p_value"].iloc[place])
@@ -125,7 +118,7 @@ class HasCoefficients(HasEffects, HasLinearModel, Presented):
         """Return the forest plot, per unit of each covariate; without such covariates the first curve of an effect."""
         check_is_fitted(self, "model_")
         ratio = RATIOS.get(self.model_.link, "")
-        bases = {column: term.name for term in self._terms() if term.is_basis for column in term.columns}
+        bases = self._bases
         places = [place for place, name in enumerate(self.feature_names_in_) if name not in bases][:MOST_ROWS]
         if not places and (curves := self.effect_figures()):
             return curves[0]
@@ -140,10 +133,6 @@ class HasCoefficients(HasEffects, HasLinearModel, Presented):
         rows = [self.feature_names_in_[place] for place in places]
         title = f"{label[0].upper()}{label[1:]}s of all sites"
         return Forest(title, caption, "model", label, rows, estimates, lower, upper, 0, 1.0 if ratio else 0.0)
-
-    def _terms(self) -> list[Term]:
-        check_is_fitted(self, "model_")
-        return terms_of(self.feature_names_in_, self.model_.levels)
 
     def _estimates(self) -> Estimates:
         has_errors = bool(np.isfinite(self.standard_errors_).all())

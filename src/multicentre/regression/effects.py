@@ -16,14 +16,14 @@ from multicentre.data.categories import join_level, split_level
 from multicentre.errors import ConfigurationError
 from multicentre.formula.columns import build_columns, differentiate_columns
 from multicentre.formula.design import Design
-from multicentre.formula.site import FormulaPart
 from multicentre.regression import messages
-from multicentre.regression.maths import Link, Terms, predicted_mean, slopes
+from multicentre.regression.maths import Terms, predicted_mean, slopes
+from multicentre.regression.patients import RegressionPatients
 
 Floats = NDArray[np.float64]
 
 
-class EffectsPart(FormulaPart):
+class EffectsPart(RegressionPatients):
     """Base class of the site part of regression models, with the step for effects under a formula."""
 
     @step(releases=messages.EffectSums, when="on request", summed=True)
@@ -70,30 +70,11 @@ class EffectsPart(FormulaPart):
             raise ConfigurationError("there must be a formula; got none", where="formula", hint="Begin a new fit.")
         return self.design
 
-    # The site part of regression models defines the following.
-    @property
-    def _link(self) -> Link:
-        raise NotImplementedError
-
-    @property
-    def _weights(self) -> Floats:
-        raise NotImplementedError
-
-    @property
-    def _offset(self) -> Floats:
-        raise NotImplementedError
-
-    @property
-    def _places(self) -> list[int]:
-        raise NotImplementedError
-
+    # The site part of generalised linear models defines the following.
     def _at(self, request: messages.At) -> tuple[Floats, Floats, Floats]:
         raise NotImplementedError
 
     def _terms(self, request: messages.At, outcome: Floats, predictor: Floats) -> Terms:
-        raise NotImplementedError
-
-    def _behind_terms(self, terms: Terms) -> int:
         raise NotImplementedError
 
 

@@ -20,8 +20,9 @@ from multicentre.likelihood.separation import covariance_of
 from multicentre.regression import messages, rounds
 from multicentre.regression.coefficients import Scales, is_perfect, warn_of_rounds
 from multicentre.regression.count_rounds import fit_with_null
-from multicentre.regression.formula import HasFormula
+from multicentre.regression.formula import FORMULA
 from multicentre.regression.linear_model import LinearModel
+from multicentre.regression.marginal_effects import HasMarginalEffects
 from multicentre.regression.maths import (
     DISPERSED,
     LINKS,
@@ -80,7 +81,7 @@ def penalty_in_force(model: Any) -> str:
 WITH_NOISE = Only("epsilon", lambda model: model.epsilon is not None)
 
 
-class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
+class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
     """Federated generalised linear model.
 
     Fisher scoring needs sums over patients only, so coefficients, standard errors and tests equal those of the pooled
@@ -218,7 +219,7 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
     parameter_ranges: ClassVar[ParameterRanges] = {
         "family": OneOf(*LINKS),
         "link": (None, OneOf("identity", "logit", "probit", "cloglog", "log")),
-        "formula": (None, Where("a formula", lambda value: isinstance(value, str) and bool(value.strip()))),
+        "formula": FORMULA,
         "offset": _COLUMN,
         "weights": _COLUMN,
         "weight_type": OneOf("frequency", "probability"),
@@ -286,8 +287,18 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             return PRIVATE_STEPS
         steps = {"describe", "sum_columns", "sum_products", "sum_derivatives", "sum_slopes"} | GAP_STEPS | RARE_STEPS
         steps |= {"sum_count_derivatives"} if self._family == "negative_binomial" else set()
-        steps |= self._formula_steps() | ({"sum_score_products"} if self.errors != "model" else set())
+        steps |= self._formula_steps() | ({"sum_effects"} if self.formula else set())
+        steps |= {"sum_score_products"} if self.errors != "model" else set()
         return frozenset(steps | ({"sum_intercepts", "tell_intercept"} if self.site_effects else set()))
+
+    @property
+    def _intercept_rule(self) -> str:
+        if not (self._family == "negative_binomial" or self.site_effects or self.missing != "complete"):
+            return ""
+        return (
+            'a model without intercept must have missing="complete", no site_effects and another family than '
+            "negative_binomial"
+        )
 
     @property
     def _family(self) -> Family:
@@ -354,7 +365,8 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             frequency,
             site_intercepts=self.site_effects is not None,
         )
-        agreed, self.missing_values_ = rounds.agree(session, model, self.missing, self._parsed)
+        agreed = rounds.agree(session, model, self.missing, self._parsed)
+        self._set_design(agreed)
         plan = self._plan(session, agreed)
         counts = fit_with_null(session, agreed, plan) if self._family == "negative_binomial" else None
         fit = counts.full.fit if counts else rounds.fit_model(session, agreed, plan)
@@ -387,17 +399,15 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
         return Plan(ridge, int(self.max_iter), float(self.tol), session.protection == "masked", lasso)
 
     def _set_fit(self, agreed: Agreed, fit: Fit, n_indicators: int) -> None:
-        gaps, model = self.missing_values_, agreed.centre
-        marked = gaps.incomplete_columns if gaps.indicators and agreed.design is None else ()
-        self._set_design(agreed)
+        model = agreed.centre
         values = to_units(agreed.centre.centre, agreed.spread, agreed.coefficient_scale) @ fit.coefficients
         values[0] += agreed.shift
         self.scales_ = Scales(agreed.spread, model.mean, agreed.coefficient_scale)
         self.model_ = LinearModel(
             self._family,
             self._link,
-            agreed.columns[: len(agreed.columns) - len(marked)],
-            marked,
+            agreed.unmarked,
+            agreed.marked,
             agreed.covariates,
             agreed.classes if self._family == "binomial" else (),
             agreed.levels,
@@ -405,7 +415,7 @@ class FedGLM(HasFormula, HasPrivacy, HasOverdispersion, HasSiteIntercepts):
             float(values[0]),
             values[1:],
             model.centre,
-            complete=agreed.columns if gaps.missing == "complete" else (),
+            complete=agreed.complete,
         )
         self.n_patients_ = round(agreed.totals.n_patients)
         size = agreed.totals.weight if self.weight_type == "frequency" else agreed.totals.n_patients

@@ -1,10 +1,10 @@
-"""Formula of a regression model: its columns for new patients, and its missing entries."""
+"""Formula of a regression model: its checks, its columns for new patients, and its missing entries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,29 +13,26 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.core.messages import texts
 from multicentre.data.categories import families, join_level, split_level
 from multicentre.data.frames import is_frame
+from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import add_indicators
 from multicentre.errors import ConfigurationError
-from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
-from multicentre.estimator.site_estimates import SiteEstimates
-from multicentre.estimator.terms import Term, knots_of, terms_of
+from multicentre.estimator.model_in_force import reference_levels
+from multicentre.estimator.parameters import Where
+from multicentre.estimator.presentation import Presented
+from multicentre.estimator.saved import Saved, SavedAttributes, saved_message
+from multicentre.estimator.terms import HasEffects, HasTerms, Term, knots_of, terms_of, wald_text
 from multicentre.formula.agreement import needs_quantiles
 from multicentre.formula.columns import Table, build_columns, check_values
 from multicentre.formula.design import Design
 from multicentre.formula.grammar import Formula, parse_formula
 from multicentre.formula.site import DESIGN_STEPS
-from multicentre.regression import messages
-from multicentre.regression.coefficients import INTERCEPT
 from multicentre.regression.effects import requested_effects
-from multicentre.regression.patients import RegressionMissing
-from multicentre.regression.results import RegressionResults
-from multicentre.regression.rounds import Agreed
-from multicentre.regression.site import RegressionSite
-from multicentre.regression.site_effects import SiteEffects
+from multicentre.regression.linear_model import LinearModel
+from multicentre.regression.rounds import Columns
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+FORMULA = (None, Where("a formula", lambda value: isinstance(value, str) and bool(value.strip())))
+"""Range of the parameter `formula`."""
 Floats = NDArray[np.float64]
 
 
@@ -65,7 +62,7 @@ class FittedDesign(Design):
         return build_columns(self, table)
 
 
-class HasFormula(RegressionResults):
+class HasFormula(HasTerms, HandlesMissing, Presented):
     """Regression whose covariates may be those of a formula.
 
     Attributes
@@ -75,13 +72,11 @@ class HasFormula(RegressionResults):
     """
 
     saved_attributes: ClassVar[SavedAttributes] = {
-        **RegressionResults.saved_attributes,
         "design_": Saved(saved_message(FittedDesign).pack, saved_message(FittedDesign).unpack, True, True),
     }
+    model_: Any
     design_: FittedDesign
     formula: str | None
-    site_effects: SiteEffects | None
-    missing: RegressionMissing
 
     @property
     def _parsed(self) -> Formula | None:
@@ -92,33 +87,37 @@ class HasFormula(RegressionResults):
         """Design of the fit; None without a formula."""
         return None if self.formula is None else self.design_
 
-    def _reference_levels(self) -> Mapping[str, str]:
-        if self.fitted_design is None:
-            return super()._reference_levels()
-        return dict(split_level(name) for name in requested_effects(self.fitted_design)[2])
-
     @property
     def _offset_column(self) -> str:
         """Name of the column of the offset, of the data or of the formula; empty without one."""
         parsed = self._parsed
-        return self.offset or ("" if parsed is None else parsed.offset_name)
+        return getattr(self, "offset", None) or ("" if parsed is None else parsed.offset_name)
+
+    @property
+    def _intercept_rule(self) -> str:
+        """Rule that a formula without intercept breaks; empty if there is none."""
+        return f"the formula of {type(self).__name__} must have an intercept"
 
     def _check_formula(self) -> None:
         """Raise ConfigurationError unless the formula can be read and fits the other parameters."""
         parsed = self._parsed
         if parsed is None:
             return
-        if self.offset and parsed.offset is not None:
+        if parsed.offset is not None and not hasattr(self, "offset"):
+            raise ConfigurationError(
+                f"the formula of {type(self).__name__} must have no offset; got {parsed.offset_name}",
+                where="formula",
+                hint="Leave the offset out of the formula.",
+            )
+        if parsed.offset is not None and getattr(self, "offset", None):
             raise ConfigurationError(
                 "there must be one offset; got one in the formula and the parameter offset",
                 where="offset",
                 hint="Leave the parameter out.",
             )
-        counts = self._family == "negative_binomial"
-        if not parsed.intercept and (counts or self.site_effects or self.missing != "complete"):
+        if self._intercept_rule and not parsed.intercept:
             raise ConfigurationError(
-                'a model without intercept must have missing="complete", no site_effects and another family than '
-                "negative_binomial; got others",
+                f"{self._intercept_rule}; got a formula without intercept",
                 where="formula",
                 hint="Keep the intercept in the formula.",
             )
@@ -130,7 +129,9 @@ class HasFormula(RegressionResults):
                 hint="Leave the column out of the formula.",
             )
 
-    def _set_design(self, agreed: Agreed) -> None:
+    def _set_design(self, agreed: Columns) -> None:
+        """Set the counts of missing entries, and with a formula its design."""
+        self.missing_values_ = agreed.missing_values
         if agreed.design is None:
             return
         fields = {name: getattr(agreed.design, name) for name in Design.declarations()}
@@ -147,16 +148,72 @@ class HasFormula(RegressionResults):
         parsed = self._parsed
         if parsed is None:
             return set()
-        return {"sum_effects", *DESIGN_STEPS, *(("count_below",) if needs_quantiles(parsed) else ())}
+        return {*DESIGN_STEPS, *(("count_below",) if needs_quantiles(parsed) else ())}
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return a row per coefficient; see :meth:`RegressionResults.to_frame`."""
-        frame, parsed = super().to_frame(), self._parsed
-        return frame if parsed is None or parsed.intercept else frame.drop(index=INTERCEPT)
+    def _reference_levels(self) -> Mapping[str, str]:
+        design = self.fitted_design
+        if design is None:
+            return reference_levels(self.model_.levels, self.model_.columns)
+        return dict(split_level(name) for name in requested_effects(design)[2])
 
     def _terms(self) -> list[Term]:
         check_is_fitted(self, "model_")
-        return terms_of(self.feature_names_in_, self.model_.levels, self.fitted_design)
+        return terms_of(self.model_.covariates, self.model_.levels, self.fitted_design)
+
+    @property
+    def _bases(self) -> dict[str, str]:
+        """Term of each column of a spline or a polynomial."""
+        return {column: term.name for term in self._terms() if term.is_basis for column in term.columns}
+
+    def _answer_by_term(self, rows: Sequence[str]) -> str:
+        """Return the test of the term of the exposure, or of the first row, if single columns of it are no effects."""
+        bases = {term.name: term for term in self._terms() if term.is_basis}
+        of_exposure = [name for name, term in bases.items() if self.exposure in term.sources]
+        name = of_exposure[0] if of_exposure else rows[self.first_effect(rows)]
+        if name not in bases or self.fitted_design is None:
+            return ""
+        numbers = requested_effects(self.fitted_design)[0]
+        variable = next(source for source in bases[name].sources if source in numbers)
+        return f"Effect of {variable} by {name}: {wald_text(*self.term_tests().loc[name])}{self._adjustment(variable)}"
+
+    def _check_knots(self) -> None:
+        """Raise ConfigurationError if knots follow from the patients, so that each site alone has other columns."""
+        parsed = self._parsed
+        if parsed is not None and needs_quantiles(parsed):
+            raise ConfigurationError(
+                "splines must have stated knots if sites are compared; got knots by quantiles",
+                where="formula",
+                hint="State the knots and the boundary of the fit, which are in design_.",
+            )
+
+    def _columns_of_fit(self) -> Sequence[str]:
+        design = self.fitted_design
+        return super()._columns_of_fit() if design is None else design.used
+
+    def _columns_of(self, X: Any) -> Floats:
+        """Return the columns that the model reads, shape (n, number of columns), for patients of the data."""
+        check_is_fitted(self, "model_")
+        design = self.fitted_design
+        if design is None:
+            values = rows_for(X, self.model_.columns, self.model_.levels)
+            self.require_complete(values)
+            return values
+        columns = tuple(design.used) if is_frame(X) or hasattr(X, "columns") else design.data_columns
+        values = rows_for(X, columns, design.data_levels)
+        self.require_complete(values[:, [columns.index(name) for name in design.used]])
+        return design.build(values, columns)
+
+    def _check_saved(self) -> None:
+        """Raise IntegrityError unless the parts of a saved model fit each other."""
+        self.model_.check()
+        if self.fitted_design is not None:
+            self.fitted_design.check()
+
+
+class HasFormulaEffects(HasFormula, HasEffects):
+    """Regression with one linear predictor, in which the effect of a number in a formula is a curve."""
+
+    model_: LinearModel
 
     def _numbers(self) -> list[str]:
         design = self.fitted_design
@@ -187,78 +244,3 @@ class HasFormula(RegressionResults):
         columns = np.tile([base[name] for name in design.data_columns], (len(values), 1))
         columns[:, design.data_columns.index(variable)] = values
         return self.model_.design(design.build(columns, design.data_columns))[0]
-
-    def marginal_effects(self) -> pd.DataFrame:
-        """Request the average marginal effects from the sites of the last fit.
-
-        Without a formula, the effect of a covariate is the mean over patients of the derivative of the predicted mean.
-        With a formula, the effects are those of the columns of the data, through all of their terms; the effect of a
-        level is the mean difference from the reference. Standard errors follow by the delta method.
-
-        Returns
-        -------
-        pandas frame
-            A row per covariate, or per column and level: effect, standard error, limits of the interval, p-value.
-
-        Raises
-        ------
-        ConfigurationError
-            The fit has a formula and effects of sites.
-        QuorumLost
-            A site of the fit no longer answers.
-        """
-        if self.fitted_design is None:
-            return super().marginal_effects()
-        if self.site_effects:
-            raise ConfigurationError(
-                "marginal effects of a formula must be of a fit without effects of sites; got "
-                f"site_effects={self.site_effects!r}",
-                where="site_effects",
-                hint="Fit the formula with site_effects=None, or fit columns without a formula.",
-            )
-        columns, levels, references = requested_effects(self.fitted_design)
-        at = self._at()
-        fields = {name: getattr(at, name) for name in messages.At.declarations()}
-        request = messages.Effects(**fields, columns=tuple(columns), levels=tuple(levels), references=tuple(references))
-        sums = self._sum_of_fit(cast(type[RegressionSite], self.session.part).sum_effects, request)
-        scale = self.scales_.scale
-        derivatives = np.linalg.solve(self._to_units().T, sums.derivatives.T / sums.weight).T
-        jacobian = np.asarray(scale * derivatives, dtype=np.float64)
-        errors = np.sqrt(np.einsum("ij,jk,ik->i", jacobian, self.covariance_, jacobian))
-        return self._effects_frame(scale * sums.effects / sums.weight, errors, [*columns, *levels])
-
-    def by_site(self) -> SiteEstimates:
-        """Fit each site alone; see :meth:`RegressionResults.by_site`.
-
-        Raises
-        ------
-        ConfigurationError
-            Knots of a spline follow from the patients, so that each site alone would have other columns.
-        """
-        parsed = self._parsed
-        if parsed is not None and needs_quantiles(parsed):
-            raise ConfigurationError(
-                "splines must have stated knots if sites are compared; got knots by quantiles",
-                where="formula",
-                hint="State the knots and the boundary of the fit, which are in design_.",
-            )
-        return super().by_site()
-
-    def _columns_of_fit(self) -> Sequence[str]:
-        design = self.fitted_design
-        return super()._columns_of_fit() if design is None else design.used
-
-    def _columns_of(self, X: Any) -> Floats:
-        check_is_fitted(self, "model_")
-        design = self.fitted_design
-        if design is None:
-            return super()._columns_of(X)
-        columns = tuple(design.used) if is_frame(X) or hasattr(X, "columns") else design.data_columns
-        values = rows_for(X, columns, design.data_levels)
-        self.require_complete(values[:, [columns.index(name) for name in design.used]])
-        return design.build(values, columns)
-
-    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        super()._restore(arrays, facts)
-        if self.fitted_design is not None:
-            self.fitted_design.check()

@@ -34,7 +34,7 @@ class Described(Release):
 class Model(Message):
     """Family and link, and the columns that are not covariates."""
 
-    family: str = text("gaussian, binomial, poisson, gamma or negative_binomial")
+    family: str = text("gaussian, binomial, poisson, gamma, negative_binomial, multinomial or ordinal")
     link: str = text("identity, logit, probit, cloglog or log")
     offset: str = text("column that is added to the linear predictor; empty for none")
     weights: str = text("column of weights; empty for none")
@@ -44,13 +44,19 @@ class Model(Message):
 
 
 @dataclass(frozen=True)
-class Totals(Release):
-    """Numbers of patients, and sums for the means of columns and outcome."""
+class ColumnTotals(Release):
+    """Numbers of patients, and sums for the means of the covariates."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     weight: float = number("sum of the weights; the patients without weights", bound=PATIENTS)
     present: Floats = array("weight of the patients with a value of each covariate", ("d",), bound=PATIENTS)
     total: Floats = array("sum of the covariates", ("d",), bound=TOTAL)
+
+
+@dataclass(frozen=True)
+class Totals(ColumnTotals):
+    """Numbers of patients, and sums for the means of columns and outcome."""
+
     outcome: float = number("sum of the outcomes; of two classes, the patients of the second", bound=TOTAL)
     constant: float = number("part of the log-likelihood that is the same under any model", bound=TOTAL)
     entropy: float = number("sum of the counts times their logarithms; 0 for other outcomes", bound=TOTAL)
@@ -61,14 +67,20 @@ class Centre(Model):
     """Means over all sites."""
 
     centre: Floats = array("mean of every covariate", ("d",))
-    mean: float = number("mean of the outcome")
+    mean: float = number("mean of the outcome; 0 for three or more classes")
 
 
 @dataclass(frozen=True)
-class Moments(Release):
-    """Sums of products of the covariates and the outcome, after subtracting the means."""
+class ColumnMoments(Release):
+    """Sums of products of the covariates, after subtracting the means."""
 
     products: Floats = array("products of two covariates", ("d", "d"), bound=TOTAL)
+
+
+@dataclass(frozen=True)
+class Moments(ColumnMoments):
+    """Sums of products of the covariates and the outcome, after subtracting the means."""
+
     cross: Floats = array("products of a covariate and the outcome", ("d",), bound=TOTAL)
     outcome_squares: float = number("squares of the outcome", bound=TOTAL)
 

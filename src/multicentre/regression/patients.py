@@ -1,4 +1,4 @@
-"""Base of the site parts of regression models: patients, their columns and outcomes, and the steps before the rounds.
+"""Bases of the site parts of regression models: patients, their columns and outcomes, and the steps before the rounds.
 
 An answer states its effective number of patients: those of its smallest group, or fewer if a few patients dominate the
 weights. The guard refuses an answer with too few.
@@ -6,6 +6,7 @@ weights. The guard refuses an answer with too few.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast, get_args
 
@@ -21,6 +22,7 @@ from multicentre.data.rare_columns import RareColumnsPart
 from multicentre.data.records import check_squares, effective_number, fewest_different, is_dominated
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
+from multicentre.formula.site import FormulaPart
 from multicentre.regression import messages
 from multicentre.regression.maths import LINKS, Family, Link, Terms, saturated
 from multicentre.regression.negative_binomial import LARGEST_COUNT
@@ -35,13 +37,14 @@ STEEPEST = 1e3
 ROUNDING = 1e-6
 
 
-class RegressionPatients(RareColumnsPart):
-    """Base of the site parts of regression models."""
+class RegressionColumns(RareColumnsPart, FormulaPart):
+    """Base of the site parts of all regression models: their columns, of the data or of a formula."""
 
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = messages.Model
     handles: ClassVar[tuple[Missing, ...]] = get_args(RegressionMissing)
     lengths: ClassVar[Lengths] = {"d": "covariates; a category has one for each of its levels"}
+    links: ClassVar[Mapping[str, tuple[str, ...]]] = LINKS
     data: TableData
     state: messages.Model | None = None
     _about_site: bytes = b""
@@ -52,40 +55,6 @@ class RegressionPatients(RareColumnsPart):
         data = self.data
         outcome = (data.outcome_name,) if data.outcome_name else ()
         return messages.Described(data.columns, data.classes, levels=data.levels, outcome=outcome, patients=len(data))
-
-    @step(releases=messages.Totals, when="once", summed=True)
-    def sum_columns(self, request: messages.Model) -> messages.Totals:
-        """Count the patients, and sum covariates and outcomes, for their means."""
-        self._agree(request)
-        weights, outcome = self._weights, self._outcome
-        covariates = self._covariates
-        return messages.Totals(
-            float(len(self.data)),
-            float(weights.sum()),
-            weights @ ~np.isnan(covariates),
-            weights @ np.nan_to_num(covariates),
-            float(weights @ outcome),
-            float(weights @ saturated(self._family, outcome)),
-            float(weights @ xlogy(outcome, outcome)) if self._family == "poisson" else 0.0,
-            patients=self._behind(weights),
-        )
-
-    @step(releases=messages.Moments, when="once", summed=True)
-    def sum_products(self, request: messages.Centre) -> messages.Moments:
-        """Sum products of covariates and outcome about their means, for their scale and the start of the rounds."""
-        self._agree(request)
-        rows, weights = self._centred(request), self._weights
-        outcome = self._outcome - request.mean
-        products = rows.T @ (rows * weights[:, None])
-        names = [self.data.columns[place] for place in self._places]
-        check_squares(names, np.diagonal(products), messages.TOTAL)
-        check_squares(["the outcome"], weights @ np.square(outcome)[:, None], messages.TOTAL)
-        return messages.Moments(
-            products,
-            rows.T @ (weights * outcome),
-            float(weights @ np.square(outcome)),
-            patients=self._behind(weights),
-        )
 
     def _ask_only_once(self, request: Message) -> None:
         """Refuse a second, different request about this site alone: the difference could single out a patient."""
@@ -108,14 +77,6 @@ class RegressionPatients(RareColumnsPart):
             )
         return self.state
 
-    @property
-    def _family(self) -> Family:
-        return cast(Family, self._model.family)
-
-    @property
-    def _link(self) -> Link:
-        return cast(Link, self._model.link)
-
     def _agree(self, request: messages.Model) -> None:
         """Check and store the model of the fit, the same in all requests."""
         fields: dict[str, Any] = {name: getattr(request, name) for name in messages.Model.declarations()}
@@ -126,11 +87,11 @@ class RegressionPatients(RareColumnsPart):
                 where=self.method,
                 hint="Begin a new fit.",
             )
-        if request.link not in LINKS.get(request.family, ()):
+        if request.link not in self.links.get(request.family, ()):
             raise ConfigurationError(
                 f"the link must be one of {request.family}; got {request.link}",
                 where="link",
-                hint="See the parameters of FedGLM.",
+                hint="See the parameters of the estimator.",
             )
         named = [name for name in (request.offset, request.weights, request.cluster) if name]
         if absent := sorted(set(named) - set(self.data.columns)):
@@ -182,6 +143,94 @@ class RegressionPatients(RareColumnsPart):
         name = self._model.offset
         return self._column(name) if name else np.zeros(len(self.data))
 
+    def _centred(self, request: messages.Centre) -> Floats:
+        """Return the covariates minus their means, with missing entries at the mean, shape (n, d)."""
+        if len(request.centre) != len(self._places):
+            raise MessageError(
+                f"the request must hold {len(self._places)} covariates; got {len(request.centre)}", where=self.method
+            )
+        return np.nan_to_num(self._covariates - request.centre)
+
+    def _column_sums(self) -> tuple[float, float, Floats, Floats]:
+        """Return patients, and sums of weights, of weights of present values, and of weighted covariates."""
+        weights, covariates = self._weights, self._covariates
+        return (
+            float(len(self.data)),
+            float(weights.sum()),
+            weights @ ~np.isnan(covariates),
+            weights @ np.nan_to_num(covariates),
+        )
+
+    def _products(self, rows: Floats) -> Floats:
+        """Return the weighted products of centred covariates, shape (d, d); refuse squares beyond the bound."""
+        products = rows.T @ (rows * self._weights[:, None])
+        names = [self.data.columns[place] for place in self._places]
+        check_squares(names, np.diagonal(products), messages.TOTAL)
+        return np.asarray(products, dtype=np.float64)
+
+    def _behind(self, *weights: Floats) -> int:
+        """Return the effective number of patients of weighted sums; unmasked, also that of the smallest group."""
+        checked = weights[:1] if self.masked else weights
+        effective = [int(min(effective_number(each), len(self.data)) + ROUNDING) for each in checked]
+        return min(effective if self.masked else [*effective, self._fewest])
+
+    @property
+    def _most(self) -> int:
+        """Largest effective number of patients behind derivatives, at any parameters."""
+        return self._behind(self._weights)
+
+    @cached_property
+    def _fewest(self) -> int:
+        return self._fewest_of(np.ones(len(self.data), dtype=np.bool_))
+
+    def _fewest_of(self, here: NDArray[np.bool_]) -> int:
+        """Return the fewest patients with a class, or who differ from the others in a column; 1 if one dominates it."""
+        y, fewest = self.data.y[here], fewest_different(self.data.X[here])
+        if self.data.outcome != "class":
+            return 1 if is_dominated(y) else fewest
+        counts = np.bincount(y)
+        return int(min(fewest, counts[counts > 0].min(initial=len(y))))
+
+
+class RegressionPatients(RegressionColumns):
+    """Base of the site parts of regression models of a number or of two classes."""
+
+    @step(releases=messages.Totals, when="once", summed=True)
+    def sum_columns(self, request: messages.Model) -> messages.Totals:
+        """Count the patients, and sum covariates and outcomes, for their means."""
+        self._agree(request)
+        weights, outcome = self._weights, self._outcome
+        return messages.Totals(
+            *self._column_sums(),
+            float(weights @ outcome),
+            float(weights @ saturated(self._family, outcome)),
+            float(weights @ xlogy(outcome, outcome)) if self._family == "poisson" else 0.0,
+            patients=self._behind(weights),
+        )
+
+    @step(releases=messages.Moments, when="once", summed=True)
+    def sum_products(self, request: messages.Centre) -> messages.Moments:
+        """Sum products of covariates and outcome about their means, for their scale and the start of the rounds."""
+        self._agree(request)
+        rows, weights = self._centred(request), self._weights
+        outcome = self._outcome - request.mean
+        products = self._products(rows)
+        check_squares(["the outcome"], weights @ np.square(outcome)[:, None], messages.TOTAL)
+        return messages.Moments(
+            products,
+            rows.T @ (weights * outcome),
+            float(weights @ np.square(outcome)),
+            patients=self._behind(weights),
+        )
+
+    @property
+    def _family(self) -> Family:
+        return cast(Family, self._model.family)
+
+    @property
+    def _link(self) -> Link:
+        return cast(Link, self._model.link)
+
     @cached_property
     def _outcome(self) -> Floats:
         """Outcomes, shape (n,): 1 for the second of two classes."""
@@ -210,37 +259,6 @@ class RegressionPatients(RareColumnsPart):
             )
         return outcome
 
-    def _centred(self, request: messages.Centre) -> Floats:
-        """Return the covariates minus their means, with missing entries at the mean, shape (n, d)."""
-        if len(request.centre) != len(self._places):
-            raise MessageError(
-                f"the request must hold {len(self._places)} covariates; got {len(request.centre)}", where=self.method
-            )
-        return np.nan_to_num(self._covariates - request.centre)
-
     def _behind_terms(self, terms: Terms) -> int:
         """Return the effective number of patients behind the derivatives."""
         return self._behind(self._weights * terms.weight, self._weights * terms.score)
-
-    def _behind(self, *weights: Floats) -> int:
-        """Return the effective number of patients of weighted sums; unmasked, also that of the smallest group."""
-        checked = weights[:1] if self.masked else weights
-        effective = [int(min(effective_number(each), len(self.data)) + ROUNDING) for each in checked]
-        return min(effective if self.masked else [*effective, self._fewest])
-
-    @property
-    def _most(self) -> int:
-        """Largest effective number of patients behind derivatives, at any parameters."""
-        return self._behind(self._weights)
-
-    @cached_property
-    def _fewest(self) -> int:
-        return self._fewest_of(np.ones(len(self.data), dtype=np.bool_))
-
-    def _fewest_of(self, here: NDArray[np.bool_]) -> int:
-        """Return the fewest patients with a class, or who differ from the others in a column; 1 if one dominates it."""
-        y, fewest = self.data.y[here], fewest_different(self.data.X[here])
-        if self.data.outcome != "class":
-            return 1 if is_dominated(y) else fewest
-        counts = np.bincount(y)
-        return int(min(fewest, counts[counts > 0].min(initial=len(y))))

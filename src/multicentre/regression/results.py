@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.steps import A, P, R, Step
-from multicentre.data.table import rows_for
 from multicentre.errors import ConfigurationError, DataError, QuorumLost
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Table
@@ -31,12 +30,10 @@ from multicentre.regression.maths import (
     LINKS,
     Family,
     Link,
-    p_values,
     predicted_mean,
     quantile,
     unit_deviances,
 )
-from multicentre.regression.site import RegressionSite
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,10 +175,15 @@ class RegressionResults(HasCoefficients, FederatedEstimator):
             covariate in which too few patients of the site differ, which its fit then leaves out, and for a site that
             refuses or whose data do not permit the fit.
             :meth:`~multicentre.estimator.site_estimates.SiteEstimates.reason` returns the reason.
+
+        Raises
+        ------
+        ConfigurationError
+            Knots of a spline follow from the patients, so that each site alone would have other columns.
         """
         check_is_fitted(self, "model_")
-        ratio = RATIOS.get(self._link)
-        bases = {column for term in self._terms() if term.is_basis for column in term.columns}
+        self._check_knots()
+        ratio, bases = RATIOS.get(self._link), self._bases
         names = [INTERCEPT, *(name for name in self.feature_names_in_ if name not in bases)]
         if ratio is None:
             return coefficients_by_site(self, names)
@@ -242,38 +244,6 @@ class RegressionResults(HasCoefficients, FederatedEstimator):
         half = quantile(self.confidence_level, self._freedom) * np.sqrt(variances)
         ends = np.column_stack([predictor - half, predictor + half])
         return predicted_mean(self._link, ends)
-
-    def marginal_effects(self) -> pd.DataFrame:
-        """Request the average marginal effects from the sites of the last fit.
-
-        The effect of a covariate is the mean over patients of the derivative of the predicted mean; standard errors
-        follow by the delta method.
-
-        Returns
-        -------
-        pandas frame
-            A row per covariate: effect, standard error, limits of the interval, p-value.
-
-        Raises
-        ------
-        QuorumLost
-            A site of the fit no longer answers.
-        """
-        sums = self._sum_of_fit(RegressionSite.sum_slopes, self._at())
-        slope, effects = sums.slope / sums.weight, self.coef_ * (sums.slope / sums.weight)
-        curvature = np.linalg.solve(self._to_units().T, sums.curvature / sums.weight)
-        jacobian = np.outer(self.coef_, curvature)
-        jacobian[:, 1:] += slope * np.eye(len(self.coef_))
-        variances = np.einsum("ij,jk,ik->i", jacobian, self.covariance_, jacobian)
-        variances = variances + self.dispersion_ * np.square(self.coef_ / sums.weight) * sums.intercepts
-        return self._effects_frame(effects, np.sqrt(variances), self.feature_names_in_)
-
-    def _effects_frame(self, effects: Floats, errors: Floats, names: Sequence[str]) -> pd.DataFrame:
-        import pandas as pd
-
-        half = quantile(self.confidence_level, self._freedom) * errors
-        table = {"effect": effects, "standard_error": errors, "lower": effects - half, "upper": effects + half}
-        return pd.DataFrame(table, index=list(names)).assign(p_value=p_values(effects / errors, self._freedom))
 
     def _sum_of_fit(self, step: Step[P, A, R], request: A) -> R:
         """Return a sum over the sites of the fit.
@@ -372,16 +342,9 @@ class RegressionResults(HasCoefficients, FederatedEstimator):
     def _means(self, X: Any) -> Floats:
         return predicted_mean(self._link, self.predict_linear(X))
 
-    def _columns_of(self, X: Any) -> Floats:
-        """Return the columns of the data, shape (n, number of columns)."""
-        check_is_fitted(self, "model_")
-        values = rows_for(X, self.model_.columns, self.model_.levels)
-        self.require_complete(values)
-        return values
-
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self.model_.check()
+        self._check_saved()
 
 
 def default_link(family: Family) -> Link:

@@ -51,7 +51,7 @@ from multicentre.regression.maths import (
     start_coefficients,
     to_units,
 )
-from multicentre.regression.patients import STEEPEST
+from multicentre.regression.patients import STEEPEST, RegressionColumns
 from multicentre.regression.penalty import minimise_penalised
 from multicentre.regression.rounding import COARSE, check_varying, rounding_of
 from multicentre.regression.site import RegressionSite
@@ -81,22 +81,45 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Agreed:
-    """Covariates, means and scales that all sites share."""
+class Columns:
+    """Columns of a fit that all sites share: those of the data or of a formula."""
 
     columns: tuple[str, ...]
     covariates: tuple[str, ...]
     classes: tuple[str, ...]
     levels: tuple[str, ...]
+    design: Design | None
+    has_intercept: bool
+    data_columns: tuple[str, ...]
+    data_levels: tuple[str, ...]
+    missing_values: MissingValues
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Columns of the data whose missing entries have an indicator among `columns`; none with a formula."""
+        values = self.missing_values
+        return values.incomplete_columns if values.indicators and self.design is None else ()
+
+    @property
+    def complete(self) -> tuple[str, ...]:
+        """Columns in which missing entries are not allowed."""
+        return self.columns if self.missing_values.missing == "complete" else ()
+
+    @property
+    def unmarked(self) -> tuple[str, ...]:
+        """Columns without indicators of missing entries."""
+        return self.columns[: len(self.columns) - len(self.marked)]
+
+
+@dataclass(frozen=True)
+class Agreed(Columns):
+    """Covariates, means and scales that all sites share."""
+
     totals: messages.Totals
     moments: messages.Moments
     centre: messages.Centre
     spread: Floats
     scale: float
-    design: Design | None = None
-    has_intercept: bool = True
-    data_columns: tuple[str, ...] = ()
-    data_levels: tuple[str, ...] = ()
 
     def at(self, coefficients: Floats, *, tentative: bool = False) -> messages.At:
         """Return the request for sums at some coefficients."""
@@ -187,13 +210,13 @@ class Fit:
 
 
 def _part_of(session: Session) -> type[RegressionSite]:
-    """Return the site part of a regression, whose steps a mixed model inherits."""
+    """Return the site part of a generalised linear model, whose steps before the rounds a mixed model shares."""
     return cast(type[RegressionSite], session.part)
 
 
-def _describe(session: Session, formula: Formula | None) -> messages.Described:
+def _describe(session: Session, part: type[RegressionColumns], formula: Formula | None) -> messages.Described:
     """Return the description that all sites share, and compare the name of the outcome with that of the formula."""
-    described = session.ask(_part_of(session).describe, Nothing())
+    described = session.ask(part.describe, Nothing())
     for site, answer in described.items():
         if formula is not None and formula.outcome and answer.outcome not in ((), (formula.outcome,)):
             raise SchemaMismatch(
@@ -204,25 +227,57 @@ def _describe(session: Session, formula: Formula | None) -> messages.Described:
     return agree_tables(described)
 
 
-def agree(
-    session: Session, model: messages.Model, missing: Missing, formula: Formula | None = None
-) -> tuple[Agreed, MissingValues]:
-    """Agree on columns, means and scales; with a formula, on its columns."""
-    described = session.once("described", messages.Described, lambda: _describe(session, formula))
+def agree_columns(session: Session, model: messages.Model, missing: Missing, formula: Formula | None) -> Columns:
+    """Agree on the columns of the data, or let the sites build those of a formula, and handle missing entries."""
+    part = cast(type[RegressionColumns], session.part)
+    described = session.once("described", messages.Described, lambda: _describe(session, part, formula))
+    named = (model.offset, model.weights, model.cluster)
     design = None
     if formula is None:
-        gaps = handle_missing(session, _part_of(session), described.columns, described.levels, missing)
+        gaps = handle_missing(session, part, described.columns, described.levels, missing)
         columns = (*described.columns, *(indicators_of(gaps.incomplete_columns) if missing == "indicator" else ()))
     else:
-        named = (model.offset, model.weights, model.cluster)
         passed = [name for name in named if name not in ("", formula.offset_name)]
-        design, gaps = agree_design(session, _part_of(session), formula, described, passed=passed, missing=missing)
+        design, gaps = agree_design(session, part, formula, described, passed=passed, missing=missing)
         columns = design.column_names
-    covariates = tuple(name for name in columns if name not in (model.offset, model.weights, model.cluster))
-    covariates = leave_out_rare(session, _part_of(session), covariates)
-    totals = session.once("totals", messages.Totals, lambda: session.sum(_part_of(session).sum_columns, model))
+    covariates = leave_out_rare(session, part, tuple(name for name in columns if name not in named))
+    return Columns(
+        columns,
+        covariates,
+        described.classes,
+        described.levels if design is None else (),
+        design,
+        formula is None or formula.intercept,
+        described.columns,
+        described.levels,
+        gaps,
+    )
+
+
+def find_means(columns: Columns, totals: messages.ColumnTotals) -> Floats:
+    """Return the means of the covariates, shape (d,); without an intercept 0, about which products then are."""
+    return np.asarray(totals.total / totals.present * float(columns.has_intercept), dtype=np.float64)
+
+
+def find_spread(session: Session, columns: Columns, sums: messages.ColumnMoments, size: float, means: Floats) -> Floats:
+    """Return the standard deviations of the covariates, shape (d,).
+
+    Raises
+    ------
+    DataError
+        A covariate is constant.
+    """
+    squares = np.diagonal(sums.products)
+    check_varying(columns.covariates, squares, size, means, COARSE * rounding_of(session))
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0) / size), dtype=np.float64)
+
+
+def agree(session: Session, model: messages.Model, missing: Missing, formula: Formula | None = None) -> Agreed:
+    """Agree on columns, means and scales; with a formula, on its columns."""
+    columns, part = agree_columns(session, model, missing, formula), _part_of(session)
+    totals = session.once("totals", messages.Totals, lambda: session.sum(part.sum_columns, model))
     if model.family == "binomial" and not SUM_ROUNDING < totals.outcome < totals.weight - SUM_ROUNDING:
-        only = described.classes[int(totals.outcome > SUM_ROUNDING)]
+        only = columns.classes[int(totals.outcome > SUM_ROUNDING)]
         raise DataError(
             f"there must be patients of both classes; got only {only!r}",
             where="y",
@@ -230,16 +285,11 @@ def agree(
         )
     if totals.outcome <= SUM_ROUNDING and model.family in ("poisson", "negative_binomial"):
         raise DataError("at least one outcome must be above 0; got none", where="y", hint="Check the outcome.")
-    fields = {name: getattr(model, name) for name in messages.Model.declarations()}
-    about_means = float(formula is None or formula.intercept)  # without an intercept, products are about 0
-    means, mean = totals.total / totals.present * about_means, totals.outcome / totals.weight * about_means
-    centre = messages.Centre(**fields, centre=means, mean=mean)
-    moments = session.once("moments", messages.Moments, lambda: session.sum(_part_of(session).sum_products, centre))
-    variances = np.maximum(np.diagonal(moments.products), 0.0) / totals.weight
-    spread = np.sqrt(variances)
-    rounding = rounding_of(session)
-    check_varying(covariates, np.diagonal(moments.products), totals.weight, centre.centre, COARSE * rounding)
-    is_gaussian = model.family == "gaussian"
+    means, mean = find_means(columns, totals), totals.outcome / totals.weight * float(columns.has_intercept)
+    centre = messages.Centre(**vars(model), centre=means, mean=mean)
+    moments = session.once("moments", messages.Moments, lambda: session.sum(part.sum_products, centre))
+    spread = find_spread(session, columns, moments, totals.weight, means)
+    is_gaussian, rounding = model.family == "gaussian", rounding_of(session)
     if not moments.outcome_squares > (COARSE * rounding if is_gaussian else -np.inf):
         small = ", or differ by too little for masked sums in this unit" if rounding else ""
         raise DataError(
@@ -248,23 +298,7 @@ def agree(
             hint="Check the outcome." if not rounding else "Check the outcome, and use a smaller unit.",
         )
     scale = float(np.sqrt(moments.outcome_squares / totals.weight)) if is_gaussian else 1.0
-    levels = described.levels if design is None else ()
-    agreed = Agreed(
-        columns,
-        covariates,
-        described.classes,
-        levels,
-        totals,
-        moments,
-        centre,
-        spread,
-        scale,
-        design,
-        formula is None or formula.intercept,
-        described.columns,
-        described.levels,
-    )
-    return agreed, gaps
+    return Agreed(**vars(columns), totals=totals, moments=moments, centre=centre, spread=spread, scale=scale)
 
 
 class RegressionProblem(Problem):

@@ -33,7 +33,7 @@ from multicentre.regression.maths import (
     slopes,
 )
 from multicentre.regression.negative_binomial import derive_counts
-from multicentre.regression.patients import STEEPEST, RegressionPatients
+from multicentre.regression.patients import STEEPEST
 from multicentre.regression.private.site import PrivateSteps
 from multicentre.regression.site_intercepts import (
     FLAT,
@@ -46,7 +46,7 @@ from multicentre.regression.site_intercepts import (
 Floats = NDArray[np.float64]
 
 
-class RegressionSite(RegressionPatients, EffectsPart, PrivateSteps):
+class RegressionSite(EffectsPart, PrivateSteps):
     """Site part of federated generalised linear models."""
 
     method: ClassVar[str] = "fed-glm"

@@ -71,6 +71,10 @@ CASES = [
     ("gaussian", mc.regression.FedLinearMixedModel(), "sum_curvature"),
     ("ordinal", mc.regression.FedOrdinalRegression(), "sum_unequal_slopes"),
     ("ordinal", mc.regression.FedMultinomialRegression(), "sum_derivatives"),
+    ("poisson", mc.regression.FedGLMM("poisson", formula="ns(a, df=3)"), "sum_laplace"),
+    ("gaussian", mc.regression.FedLinearMixedModel(formula="ns(a, df=3)"), "sum_curvature"),
+    ("ordinal", mc.regression.FedOrdinalRegression(formula="ns(a, df=3) + a:b"), "sum_derivatives"),
+    ("ordinal", mc.regression.FedMultinomialRegression(formula="ns(a, df=3)"), "build_design"),
 ]
 
 

@@ -14,12 +14,14 @@ from multicentre.data.rare_columns import RARE_STEPS
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.likelihood.separation import covariance_of
-from multicentre.regression.categorical import messages, rounds
+from multicentre.regression.categorical import rounds
 from multicentre.regression.categorical.model import CategoricalModel
 from multicentre.regression.categorical.results import CategoricalResults
 from multicentre.regression.categorical.rounds import Agreed, Fit
 from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.coefficients import warn_of_rounds
+from multicentre.regression.formula import FORMULA
+from multicentre.regression.messages import Model
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.rounds import Plan
 from multicentre.statistics.chi_square import chi_square_test
@@ -32,11 +34,13 @@ class CategoricalRegression(CategoricalResults):
 
     site_part: ClassVar[type[SitePart]] = CategoricalSite
     model_phrases: ClassVar[Phrases] = {
+        "formula": "covariates {}",
         "link": "link {}",
         "alpha": lambda model: f"ridge penalty {model.alpha:g}" if model.alpha else "no penalty",
         **COMPUTING,
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
+        "formula": FORMULA,
         "alpha": Real(0),
         "missing": OneOf("complete", "indicator", "mean"),
         "confidence_level": Real(0.5, 1, open="high"),
@@ -48,14 +52,20 @@ class CategoricalRegression(CategoricalResults):
     max_iter: int
     tol: float
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        self._check_formula()
+
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         steps = {"describe", "sum_classes", "sum_products", "sum_derivatives"} | GAP_STEPS | RARE_STEPS
+        steps |= self._formula_steps()
         return frozenset(steps | ({"sum_unequal_slopes"} if self.kind == "ordinal" else set()))
 
     def _fit(self, session: Session) -> None:
-        model = messages.Model(self.kind, self._link)
-        agreed, self.missing_values_ = rounds.agree(session, model, self.missing, independent=not self.alpha)
+        model = Model(self.kind, self._link, "", "", "", True)
+        agreed = rounds.agree(session, model, self.missing, self._parsed, independent=not self.alpha)
+        self._set_design(agreed)
         plan = Plan(float(self.alpha), int(self.max_iter), float(self.tol), session.protection == "masked")
         fit = rounds.fit_model(session, agreed, plan)
         self._set_fit(agreed, fit)
@@ -63,22 +73,19 @@ class CategoricalRegression(CategoricalResults):
         warn_of_rounds(agreed.names, fit.diverging, fit.converged, self.max_iter)
 
     def _set_fit(self, agreed: Agreed, fit: Fit) -> None:
-        gaps, k = self.missing_values_, len(agreed.classes) - 1
-        marked = gaps.incomplete_columns if gaps.indicators else ()
-        columns = agreed.columns[: len(agreed.columns) - len(marked)]
-        complete = agreed.columns if gaps.missing == "complete" else ()
+        k = len(agreed.classes) - 1
         empty = CategoricalModel(
             self.kind,
             self._link,
-            columns,
-            marked,
+            agreed.unmarked,
+            agreed.marked,
             agreed.covariates,
             agreed.classes,
             agreed.levels,
             np.zeros(k),
             np.zeros((k if self.kind == "multinomial" else 1, len(agreed.covariates))),
             agreed.centre.centre,
-            complete=complete,
+            complete=agreed.complete,
         )
         self.model_ = with_parameters(empty, agreed.matrix @ fit.parameters)
         self.spread_, q = agreed.spread, len(fit.parameters)

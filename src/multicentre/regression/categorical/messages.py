@@ -7,45 +7,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Message, array, flag, number, text
+from multicentre.core.messages import array, flag, number
 from multicentre.core.steps import Release
 from multicentre.core.withdrawal import TENTATIVE, WITHDRAWN
-from multicentre.regression.messages import PATIENTS, PRODUCTS, TOTAL
+from multicentre.regression.messages import PATIENTS, PRODUCTS, TOTAL, Centre, ColumnMoments, ColumnTotals
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Model(Message):
-    """Kind of model."""
-
-    kind: str = text("multinomial or ordinal")
-    link: str = text("logit or probit")
-
-
-@dataclass(frozen=True)
-class Totals(Release):
+class Totals(ColumnTotals):
     """Numbers of patients by class, and sums for the means of the covariates."""
 
-    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
     counts: Ints = array("patients of each class", ("k",), dtype="i8", bound=PATIENTS, counts=True)
-    present: Floats = array("patients with a value of each covariate", ("d",), bound=PATIENTS)
-    total: Floats = array("sum of the covariates", ("d",), bound=TOTAL)
 
 
 @dataclass(frozen=True)
-class Centre(Model):
-    """Means over all sites."""
-
-    centre: Floats = array("mean of every covariate", ("d",))
-
-
-@dataclass(frozen=True)
-class Moments(Release):
+class Moments(ColumnMoments):
     """Sums of products of the covariates, and of the covariates by class, after subtracting the means."""
 
-    products: Floats = array("products of two covariates", ("d", "d"), bound=TOTAL)
     by_class: Floats = array("sum of each covariate over the patients of each class", ("k", "d"), bound=TOTAL)
 
 

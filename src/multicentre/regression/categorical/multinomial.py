@@ -25,6 +25,9 @@ class FedMultinomialRegression(CategoricalRegression):
 
     Parameters
     ----------
+    formula : str, optional
+        Covariates, for example ``"ns(age, df=3) * sex"``, with an intercept; by default all columns. See
+        :class:`FedGLM`.
     alpha : float, default 0.0
         Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised covariates is subtracted from the
         log-likelihood. Above 0 there are no standard errors, because they would ignore the bias.
@@ -93,12 +96,14 @@ class FedMultinomialRegression(CategoricalRegression):
     def __init__(
         self,
         *,
+        formula: str | None = None,
         alpha: float = 0.0,
         missing: RegressionMissing = "complete",
         confidence_level: float = 0.95,
         max_iter: int = 25,
         tol: float = 1e-8,
     ) -> None:
+        self.formula = formula
         self.alpha = alpha
         self.missing = missing
         self.confidence_level = confidence_level

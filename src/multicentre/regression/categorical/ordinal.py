@@ -37,6 +37,9 @@ class FedOrdinalRegression(CategoricalRegression):
     ----------
     link : {"logit", "probit"}, default "logit"
         Distribution function F: logistic, with odds ratios, or normal.
+    formula : str, optional
+        Covariates, for example ``"ns(age, df=3) * sex"``, with an intercept; by default all columns. See
+        :class:`FedGLM`.
     alpha : float, default 0.0
         Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised covariates is subtracted from the
         log-likelihood. Above 0 there are no standard errors, because they would ignore the bias.
@@ -116,6 +119,7 @@ class FedOrdinalRegression(CategoricalRegression):
         self,
         *,
         link: OrdinalLink = "logit",
+        formula: str | None = None,
         alpha: float = 0.0,
         missing: RegressionMissing = "complete",
         confidence_level: float = 0.95,
@@ -123,6 +127,7 @@ class FedOrdinalRegression(CategoricalRegression):
         tol: float = 1e-8,
     ) -> None:
         self.link = link
+        self.formula = formula
         self.alpha = alpha
         self.missing = missing
         self.confidence_level = confidence_level

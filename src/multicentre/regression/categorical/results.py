@@ -9,19 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.data.missing.values import HandlesMissing
-from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.estimator.base import FederatedEstimator, Metric
 from multicentre.estimator.figures import Figure, Forest, Table
-from multicentre.estimator.model_in_force import reference_levels
 from multicentre.estimator.presentation import effect_text, frame_of_tests, number_or_none
 from multicentre.estimator.saved import PLAIN, SAVED_TESTS, Arrays, SavedAttributes, saved_message
 from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_site, column_text
-from multicentre.estimator.terms import Estimates, HasTerms, Term, terms_of
+from multicentre.estimator.terms import Estimates
 from multicentre.regression.categorical.maths import SMALLEST
 from multicentre.regression.categorical.model import CategoricalModel
 from multicentre.regression.coefficients import MOST_ROWS
+from multicentre.regression.formula import HasFormula
 from multicentre.regression.maths import p_values, quantile
 from multicentre.statistics.chi_square import TestResult
 
@@ -33,7 +31,7 @@ Kind = Literal["multinomial", "ordinal"]
 Name = str | tuple[str, str]
 
 
-class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
+class CategoricalResults(HasFormula, FederatedEstimator):
     """Fitted multinomial or ordinal model.
 
     Attributes
@@ -72,13 +70,13 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         "accuracy": Metric("accuracy", "higher", "", "share of patients whose most probable class is theirs"),
     }
     lacks: ClassVar[Mapping[str, str]] = {
-        "formula": "Not implemented yet: make the columns at the sites",
         "offset": "Offsets of several classes have no common form",
         **dict.fromkeys(("weights", "robust errors", "clusters", "elastic net"), "Not implemented yet"),
         "penalty by cross-validation": "Not implemented yet; cross_validate compares stated penalties",
     }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_"})
     saved_attributes: ClassVar[SavedAttributes] = {
+        **HasFormula.saved_attributes,
         "model_": saved_message(CategoricalModel),
         **dict.fromkeys(
             (
@@ -148,6 +146,11 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         raise NotImplementedError
 
     @property
+    def _columns(self) -> list[str]:
+        """Covariate, intercept or threshold of each parameter."""
+        return [label if isinstance(label, str) else label[1] for label in self._names]
+
+    @property
     def _errors(self) -> Floats:
         check_is_fitted(self, "model_")
         return np.asarray(np.sqrt(np.diagonal(self.covariance_)), dtype=np.float64)
@@ -166,7 +169,8 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         """Return a row per parameter.
 
         Columns: coefficient, standard error, limits of the interval, exponentiated coefficient with its limits (except
-        with a probit link), and p-value.
+        with a probit link), and p-value. Columns of splines and polynomials have no exponentiated coefficient, because
+        none of them changes alone; see :meth:`term_tests`.
         """
         import pandas as pd
 
@@ -177,17 +181,16 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
             with np.errstate(over="ignore"):
                 limits = {f"{ratio}_lower": np.exp(lower), f"{ratio}_upper": np.exp(upper)}
                 table |= {ratio: np.exp(values), **limits}
-            if self.kind == "ordinal":  # thresholds are not ratios
-                for name in (ratio, *limits):
-                    table[name][: len(self.model_.intercepts)] = np.nan
+            # Thresholds are not ratios.
+            are_thresholds = np.array([label not in self.feature_names_in_ for label in self._columns])
+            without = np.isin(self._columns, [*self._bases]) | (are_thresholds & (self.kind == "ordinal"))
+            for name in (ratio, *limits):
+                table[name] = np.where(without, np.nan, table[name])
         table["p_value"] = self._p_values
         index: Any = self._names
         if self.kind == "multinomial":
             index = pd.MultiIndex.from_tuples(index, names=["class", "covariate"])
         return pd.DataFrame(table, index=index)
-
-    def _reference_levels(self) -> Mapping[str, str]:
-        return reference_levels(self.model_.levels, self.model_.columns)
 
     def summary(self) -> pd.DataFrame:
         """Return the table of :meth:`to_frame`; its printed form ends with the size and the fit of the model."""
@@ -206,6 +209,10 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
 
     def answer(self) -> str:
         """Return the effect of the exposure (the first covariate by default), with its interval and p-value."""
+        bases = self._bases
+        rows = list(dict.fromkeys(bases.get(name, name) for name in self.feature_names_in_))
+        if rows and (by_term := self._answer_by_term(rows)):
+            return f"{by_term}."
         effects = self._effects()
         place = self.first_effect([name.partition(", ")[0] for name, *_ in effects])
         name, estimate, lower, upper, p_value = effects[place]
@@ -217,14 +224,15 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
             [*self.feature_names_in_, name],
         )
 
-    def _effects(self) -> list[tuple[str, float, float, float, float]]:
-        """Return name, ratio or coefficient, its limits and its p-value for every slope."""
-        ratio = self._ratio
+    def _effects(self, *, of_bases: bool = False) -> list[tuple[str, float, float, float, float]]:
+        """Return name, ratio or coefficient, its limits and its p-value for the slopes of, or not of, curves."""
+        ratio = "" if of_bases else self._ratio
         columns = [ratio, f"{ratio}_lower", f"{ratio}_upper"] if ratio else ["coefficient", "lower", "upper"]
-        frame = self.to_frame()
+        frame, bases = self.to_frame(), self._bases
         rows = []
         for label, values in zip(self._names, frame[[*columns, "p_value"]].to_numpy(np.float64).tolist(), strict=True):
-            if self._is_slope(label):
+            column = label if isinstance(label, str) else label[1]
+            if self._is_slope(label) and (column in bases) == of_bases:
                 name = label if isinstance(label, str) else f"{label[1]}, {label[0]} against {self.model_.classes[0]}"
                 rows.append((name, *values))
         return rows
@@ -233,20 +241,23 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         raise NotImplementedError
 
     def main_figure(self) -> Figure:
-        """Return the forest plot, per unit of each covariate."""
+        """Return the forest plot, per unit of each covariate; without such covariates of the columns of curves."""
         check_is_fitted(self, "model_")
-        effects = self._effects()[:MOST_ROWS]
-        label = self._ratio.replace("_", " ") or "coefficient"
+        effects, terms, ratio = self._effects(), dict.fromkeys(self._bases.values()), self._ratio
+        if not effects:
+            effects, ratio = self._effects(of_bases=True), ""
+        effects, label = effects[:MOST_ROWS], ratio.replace("_", " ") or "coefficient"
         estimates, lower, upper = (
             [number_or_none(value) for value in column] for column in list(zip(*effects, strict=True))[1:4]
         )
         caption = f"Per unit of each covariate, with {100 * self.confidence_level:g} % intervals."
+        caption += f" The test of {', '.join(terms)} is joint." if terms else ""
         title = f"{label[0].upper()}{label[1:]}s of all sites"
         names = [effect[0] for effect in effects]
-        return Forest(title, caption, "model", label, names, estimates, lower, upper, 0, 1.0 if self._ratio else 0.0)
+        return Forest(title, caption, "model", label, names, estimates, lower, upper, 0, 1.0 if ratio else 0.0)
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the table of coefficients and a forest plot."""
+        """Return the table of coefficients, a forest plot and the tests of terms."""
         table = self.to_frame()
         names = [column_text(label) for label in self._names]
         cells = [
@@ -258,13 +269,8 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         columns = ["covariate", *(name.replace("_", " ") for name in table.columns)]
         return [Table("Coefficients", caption, "model", columns, cells), self.main_figure(), *self.terms_table()]
 
-    def _terms(self) -> list[Term]:
-        check_is_fitted(self, "model_")
-        return terms_of(self.feature_names_in_, self.model_.levels)
-
     def _estimates(self) -> Estimates:
-        columns = [label if isinstance(label, str) else label[1] for label in self._names]
-        names = [column if column in self.feature_names_in_ else "" for column in columns]
+        names = [column if column in self.feature_names_in_ else "" for column in self._columns]
         return Estimates(names, self.model_.parameters, self.covariance_)
 
     def by_site(self) -> SiteEstimates:
@@ -276,22 +282,27 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
         Returns
         -------
         SiteEstimates
-            Parameters by site. They are NaN for a covariate in which too few patients of the site differ, which its
-            fit then leaves out, and for a site that refuses or whose data do not permit the fit.
+            Parameters by site, without columns of splines and polynomials. They are NaN for a covariate in which too
+            few patients of the site differ, which its fit then leaves out, and for a site that refuses or whose data do
+            not permit the fit.
             :meth:`~multicentre.estimator.site_estimates.SiteEstimates.reason` returns the reason.
+
+        Raises
+        ------
+        ConfigurationError
+            Knots of a spline follow from the patients, so that each site alone would have other columns.
         """
         check_is_fitted(self, "model_")
-        names: Any = self._names
+        self._check_knots()
+        pairs, bases = zip(self._names, self._columns, strict=True), self._bases
+        names: Any = [name for name, column in pairs if column not in bases]
         if not self._ratio:
             return coefficients_by_site(self, names)
         return coefficients_by_site(self, names, scale="log", label=self._ratio.replace("_", " "))
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of each class, shape (n, K); X as in :meth:`predict`."""
-        check_is_fitted(self, "model_")
-        values = rows_for(X, self.model_.columns, self.model_.levels)
-        self.require_complete(values)
-        return self.model_.probabilities(values)
+        return self.model_.probabilities(self._columns_of(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of each patient.
@@ -349,4 +360,4 @@ class CategoricalResults(HasTerms, HandlesMissing, FederatedEstimator):
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self.model_.check()
+        self._check_saved()

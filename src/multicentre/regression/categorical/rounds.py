@@ -4,6 +4,7 @@ Before the first round:
 
 1. Each site returns the names of its columns and classes. The coordinator checks that they are equal.
 2. Each site counts missing entries and handles them in the agreed way.
+   With a formula, the sites build its columns (:mod:`multicentre.formula.agreement`).
 3. Each site counts its patients by class and sums its covariates. The sums over sites give the means.
 4. Each site returns sums of products of covariates about the means, and sums of covariates by class. They give standard
    deviations, and parameters from which the rounds start.
@@ -21,15 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.data.categories import dependent_error
-from multicentre.data.missing.values import Missing, MissingValues, handle_missing
-from multicentre.data.rare_columns import leave_out_rare
-from multicentre.data.schema import agree_tables
-from multicentre.data.tabular import indicators_of
+from multicentre.data.missing.values import Missing
 from multicentre.errors import DataError
+from multicentre.formula.grammar import Formula
 from multicentre.likelihood.newton import Derivatives, Problem, maximise
 from multicentre.likelihood.separation import Reported
 from multicentre.regression.categorical import messages
@@ -48,10 +46,10 @@ from multicentre.regression.categorical.maths import (
 )
 from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, dependent_columns
-from multicentre.regression.messages import Described
+from multicentre.regression.messages import Centre, Model
 from multicentre.regression.patients import STEEPEST
-from multicentre.regression.rounding import COARSE, EXACT_TESTS, check_varying, rounding_of
-from multicentre.regression.rounds import LARGEST_START, Plan
+from multicentre.regression.rounding import EXACT_TESTS, rounding_of
+from multicentre.regression.rounds import LARGEST_START, Columns, Plan, agree_columns, find_means, find_spread
 
 Floats = NDArray[np.float64]
 # Halvings of a step that bring thresholds into order: after 60, the step is below the resolution of doubles.
@@ -59,12 +57,11 @@ MOST_HALVINGS = 60
 
 
 @dataclass(frozen=True)
-class Agreed:
+class Agreed(Columns):
     """Covariates, classes, means and scales that all sites share.
 
     Parameters
     ----------
-    columns, covariates, classes, levels : tuple of str
     totals : messages.Totals
     centre : messages.Centre
     spread : array of shape (d,)
@@ -72,24 +69,20 @@ class Agreed:
         Of standardised covariates.
     """
 
-    columns: tuple[str, ...]
-    covariates: tuple[str, ...]
-    classes: tuple[str, ...]
-    levels: tuple[str, ...]
     totals: messages.Totals
-    centre: messages.Centre
+    centre: Centre
     spread: Floats
     moments: ClassMoments
 
     def at(self, parameters: Floats, *, tentative: bool = False) -> messages.At:
         """Return the request for sums at some parameters."""
-        centre, steep = self.centre, np.clip(parameters, -STEEPEST, STEEPEST)
-        return messages.At(centre.kind, centre.link, centre.centre, self.spread, steep, tentative=tentative)
+        steep = np.clip(parameters, -STEEPEST, STEEPEST)
+        return messages.At(**vars(self.centre), spread=self.spread, parameters=steep, tentative=tentative)
 
     @property
     def link(self) -> OrdinalLink | None:
         """Link of an ordinal model."""
-        return link_of(self.centre.link) if self.centre.kind == "ordinal" else None
+        return link_of(self.centre.link) if self.centre.family == "ordinal" else None
 
     @property
     def matrix(self) -> Floats:
@@ -101,14 +94,14 @@ class Agreed:
     def free_of_penalty(self) -> NDArray[np.bool_]:
         """Intercepts and thresholds, shape (q,)."""
         k, d = len(self.classes) - 1, len(self.covariates)
-        if self.centre.kind == "multinomial":
+        if self.centre.family == "multinomial":
             return np.tile(np.arange(d + 1) == 0, k)
         return np.arange(k + d) < k
 
     @property
     def names(self) -> list[str]:
         """Name of each parameter."""
-        if self.centre.kind == "multinomial":
+        if self.centre.family == "multinomial":
             return [f"{column} ({name})" for name in self.classes[1:] for column in ("intercept", *self.covariates)]
         return [f"threshold {name}" for name in self.classes[:-1]] + list(self.covariates)
 
@@ -141,36 +134,28 @@ class Fit:
     history: History
 
 
-def agree(
-    session: Session, model: messages.Model, missing: Missing, *, independent: bool
-) -> tuple[Agreed, MissingValues]:
-    """Agree on columns, classes, means and scales; with `independent`, refuse columns that depend on others."""
-    described = session.once(
-        "described", Described, lambda: agree_tables(session.ask(CategoricalSite.describe, Nothing()))
-    )
-    gaps = handle_missing(session, CategoricalSite, described.columns, described.levels, missing)
-    columns = (*described.columns, *(indicators_of(gaps.incomplete_columns) if missing == "indicator" else ()))
-    covariates = leave_out_rare(session, CategoricalSite, columns)
+def agree(session: Session, model: Model, missing: Missing, formula: Formula | None, *, independent: bool) -> Agreed:
+    """Agree on columns, classes, means and scales; if `independent`, refuse columns that depend on others."""
+    columns = agree_columns(session, model, missing, formula)
     totals = session.once("totals", messages.Totals, lambda: session.sum(CategoricalSite.sum_classes, model))
     if not (totals.counts > 0).all():
-        empty = [name for name, n in zip(described.classes, totals.counts.tolist(), strict=True) if n <= 0]
+        empty = [name for name, n in zip(columns.classes, totals.counts.tolist(), strict=True) if n <= 0]
         raise DataError(
             f"there must be patients of every class; got none of {', '.join(empty[:5])}",
             where="y",
             hint="Merge the class with another one, or leave it out of classes.",
         )
-    centre = messages.Centre(model.kind, model.link, totals.total / totals.present)
+    centre = Centre(**vars(model), centre=find_means(columns, totals), mean=0.0)
     sums = session.once("moments", messages.Moments, lambda: session.sum(CategoricalSite.sum_products, centre))
-    spread = np.sqrt(np.maximum(np.diagonal(sums.products), 0.0) / totals.n_patients)
-    squares = np.diagonal(sums.products)
-    check_varying(covariates, squares, totals.n_patients, centre.centre, COARSE * rounding_of(session))
+    spread = find_spread(session, columns, sums, totals.n_patients, centre.centre)
     moments = ClassMoments(
         totals.counts.astype(np.float64), sums.products / np.outer(spread, spread), sums.by_class / spread
     )
     tol = DEPENDENT_MASKED if session.protection == "masked" else DEPENDENT
-    if independent and len(covariates) and (dependent := dependent_columns(moments.products, tol)).any():
-        raise dependent_error([covariates[place] for place in np.flatnonzero(dependent).tolist()], described.levels)
-    return Agreed(columns, covariates, described.classes, described.levels, totals, centre, spread, moments), gaps
+    if independent and len(spread) and (dependent := dependent_columns(moments.products, tol)).any():
+        names = [columns.covariates[place] for place in np.flatnonzero(dependent).tolist()]
+        raise dependent_error(names, columns.levels)
+    return Agreed(**vars(columns), totals=totals, centre=centre, spread=spread, moments=moments)
 
 
 class CategoricalProblem(Problem):

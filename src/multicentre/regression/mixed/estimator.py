@@ -15,6 +15,7 @@ from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.regression.coefficients import is_perfect, warn_of_rounds
+from multicentre.regression.formula import FORMULA
 from multicentre.regression.maths import LINKS, Family
 from multicentre.regression.messages import Model
 from multicentre.regression.mixed import messages
@@ -52,7 +53,10 @@ class FedLinearMixedModel(MixedResults):
     ----------
     slopes : sequence of str, default ()
         Covariates whose slope differs between sites, in addition to the intercept; with correlations, as
-        ``(1 + x | site)`` in R.
+        ``(1 + x | site)`` in R. With a formula, they are columns of it, such as "age" or "stage=II".
+    formula : str, optional
+        Covariates, for example ``"ns(age, df=3) * sex"``, with an intercept; by default all columns. See
+        :class:`FedGLM`.
     reml : bool, default True
         Restricted maximum likelihood, which accounts for the estimation of the coefficients; False for maximum
         likelihood, with which likelihoods of fits with different covariates are comparable.
@@ -114,11 +118,13 @@ class FedLinearMixedModel(MixedResults):
     saved_attributes: ClassVar[SavedAttributes] = {**MixedResults.saved_attributes, "residual_variance_": PLAIN}
     model_phrases: ClassVar[Phrases] = {
         "slopes": slopes_in_force,
+        "formula": "covariates {}",
         "reml": {True: "restricted maximum likelihood", False: "maximum likelihood"},
         **COMPUTING,
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "slopes": _NAMES,
+        "formula": FORMULA,
         "reml": Flag(),
         "missing": OneOf("complete", "indicator", "mean"),
         "confidence_level": Real(0.5, 1, open="high"),
@@ -131,6 +137,7 @@ class FedLinearMixedModel(MixedResults):
         self,
         slopes: Sequence[str] = (),
         *,
+        formula: str | None = None,
         reml: bool = True,
         missing: RegressionMissing = "complete",
         confidence_level: float = 0.95,
@@ -138,6 +145,7 @@ class FedLinearMixedModel(MixedResults):
         tol: float = 1e-8,
     ) -> None:
         self.slopes = slopes
+        self.formula = formula
         self.reml = reml
         self.missing = missing
         self.confidence_level = confidence_level
@@ -147,12 +155,13 @@ class FedLinearMixedModel(MixedResults):
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         steps = {"describe", "sum_columns", "sum_products", "sum_candidates", "sum_curvature", "tell_effects"}
-        return frozenset(steps | GAP_STEPS)
+        return frozenset(steps | GAP_STEPS | self._formula_steps())
 
     def _fit(self, session: Session) -> None:
         check_several(session)
         model = Model("gaussian", "identity", "", "", "", True)
-        agreed, self.missing_values_ = agree(session, model, self.missing)
+        agreed = agree(session, model, self.missing, self._parsed)
+        self._set_design(agreed)
         fit = fit_linear(session, agreed, self._check_slopes(agreed), plan_of(self, session), restricted=self.reml)
         solution, scale, n_effects = fit.solution, agreed.scale, len(self.effect_names_)
         self.n_patients_, self.n_sites_ = round(fit.n_patients), round(fit.n_sites)
@@ -202,6 +211,8 @@ class FedGLMM(MixedResults):
         Distribution of the outcome: two classes with logits, or counts with logarithms.
     slopes : sequence of str, default ()
         Covariates whose slope differs between sites, see :class:`FedLinearMixedModel`.
+    formula : str, optional
+        Covariates, see :class:`FedLinearMixedModel`; also with ``offset(log(days))``.
     offset : str, optional
         Column that is added to the linear predictor, for example the logarithm of the time at risk.
     missing : {"complete", "indicator", "mean"}, default "complete"
@@ -256,12 +267,14 @@ class FedGLMM(MixedResults):
     model_phrases: ClassVar[Phrases] = {
         "family": "family {}",
         "slopes": slopes_in_force,
+        "formula": "covariates {}",
         "offset": "offset {}",
         **COMPUTING,
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "family": OneOf("binomial", "poisson"),
         "slopes": _NAMES,
+        "formula": FORMULA,
         "offset": _COLUMN,
         "missing": OneOf("complete", "indicator", "mean"),
         "confidence_level": Real(0.5, 1, open="high"),
@@ -274,6 +287,7 @@ class FedGLMM(MixedResults):
         family: Literal["binomial", "poisson"] = "binomial",
         *,
         slopes: Sequence[str] = (),
+        formula: str | None = None,
         offset: str | None = None,
         missing: RegressionMissing = "complete",
         confidence_level: float = 0.95,
@@ -282,6 +296,7 @@ class FedGLMM(MixedResults):
     ) -> None:
         self.family = family
         self.slopes = slopes
+        self.formula = formula
         self.offset = offset
         self.missing = missing
         self.confidence_level = confidence_level
@@ -290,20 +305,21 @@ class FedGLMM(MixedResults):
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
-        return frozenset({"describe", "sum_columns", "sum_products", "sum_laplace", "tell_effects"} | GAP_STEPS)
+        steps = {"describe", "sum_columns", "sum_products", "sum_laplace", "tell_effects"}
+        return frozenset(steps | GAP_STEPS | self._formula_steps())
 
     def _fit(self, session: Session) -> None:
         check_several(session)
         family: Family = self.family
         link = LINKS[family][0]
-        agreed, self.missing_values_ = agree(
-            session, Model(family, link, self.offset or "", "", "", True), self.missing
-        )
+        model = Model(family, link, self._offset_column, "", "", True)
+        agreed = agree(session, model, self.missing, self._parsed)
+        self._set_design(agreed)
         slopes = self._check_slopes(agreed)
         fit = fit_generalized(session, agreed, slopes, plan_of(self, session))
         sums, p, size = fit.sums, len(fit.coefficients), 1 + len(slopes)
         self.n_patients_, self.n_sites_ = round(sums.n_patients), round(sums.n_sites)
-        self._set_model(agreed, fit.coefficients, (family, link), self.offset or "")
+        self._set_model(agreed, fit.coefficients, (family, link), self._offset_column)
         self._infer(fit.covariance, fit.maximum)
         covariance = fit.factor @ fit.factor.T
         # The inverse of the mean information on the intercept at a site.

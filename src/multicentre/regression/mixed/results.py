@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.session import Answers
-from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.base import FederatedEstimator, Metric
@@ -94,7 +93,6 @@ class MixedResults(HasCoefficients, FederatedEstimator):
         "mean_deviance": Metric("mean deviance", "lower", "", "deviance per patient of a site with effects of 0")
     }
     lacks: ClassVar[Mapping[str, str]] = {
-        "formula": "Not implemented yet: make the columns at the sites",
         "weights": "Weights of patients have no agreed meaning next to random effects",
         "robust errors": "Robust errors over sites need many more sites than random effects",
         "clusters": "The sites are the clusters",
@@ -155,7 +153,7 @@ class MixedResults(HasCoefficients, FederatedEstimator):
 
     def summary(self) -> pd.DataFrame:
         """Return the table of :meth:`to_frame`; its printed form ends with the variance between sites."""
-        table = self.to_frame()
+        table = self.with_terms(self.to_frame())
         spread = ", ".join(f"{name} {value:.4g}" for name, value in self.variances()["standard_deviation"].items())
         icc = f"; intraclass correlation {self.icc_:.3g}" if np.isfinite(self.icc_) else ""
         remark = (
@@ -173,14 +171,17 @@ class MixedResults(HasCoefficients, FederatedEstimator):
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the tables of coefficients and of variances between sites, and a forest plot."""
-        tables = {"Coefficients": self.to_frame().iloc[:MOST_ROWS], "Variances between sites": self.variances()}
+        coefficients = self.with_terms(self.to_frame()).iloc[:MOST_ROWS]
+        tables = {"Coefficients": coefficients, "Variances between sites": self.variances()}
         caption = f"{self.n_patients_:,} patients of {self.n_sites_} sites."
         figures: list[Figure] = []
         for title, frame in tables.items():
             rows = [[name, *map(number_or_none, row)] for name, *row in frame.itertuples()]
             names = ["term", *(str(name).replace("_", " ") for name in frame.columns)]
             figures.append(Table(title, caption, "model", names, rows))
-        return [*figures, self.main_figure(), *self.terms_table()]
+        main = self.main_figure()
+        curves = [curve for curve in self.effect_figures() if curve.title != main.title]
+        return [*figures, main, *self.terms_table(), *curves]
 
     def site_effects(self) -> pd.DataFrame:
         """Request the predicted effects of each site (best linear unbiased predictions, or modes).
@@ -211,6 +212,10 @@ class MixedResults(HasCoefficients, FederatedEstimator):
         frame.attrs["refused"] = answers.refused
         return frame
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        self._check_formula()
+
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predicted mean of each patient at a site with effects of 0.
 
@@ -227,10 +232,7 @@ class MixedResults(HasCoefficients, FederatedEstimator):
         return self._means(X)
 
     def _means(self, X: Any) -> Floats:
-        check_is_fitted(self, "model_")
-        values = rows_for(X, self.model_.columns, self.model_.levels)
-        self.require_complete(values)
-        return self.model_.mean(values)
+        return self.model_.mean(self._columns_of(X))
 
     def assess(
         self,
@@ -251,7 +253,7 @@ class MixedResults(HasCoefficients, FederatedEstimator):
         """
         scored: TableData = self.leave_out_incomplete(data)
         family, link = self.model_.kind
-        predictor = self.model_.linear(rows_for(scored, self.model_.columns, self.model_.levels))
+        predictor = self.model_.linear(self._columns_of(scored))
         return {"mean_deviance": float(unit_deviances(family, link, self._outcomes(scored), predictor).mean())}
 
     @property
@@ -282,14 +284,13 @@ class MixedResults(HasCoefficients, FederatedEstimator):
         return tuple(self.slopes)
 
     def _set_model(self, agreed: Agreed, coefficients: Floats, kind: tuple[Family, str], offset: str) -> None:
-        gaps, centre = self.missing_values_, agreed.centre
-        marked = gaps.incomplete_columns if gaps.indicators else ()
+        centre = agreed.centre
         self.scales_ = Scales(agreed.spread, centre.mean, agreed.scale)
         values = to_units(centre.centre, agreed.spread, agreed.scale) @ coefficients
         self.model_ = LinearModel(
             *kind,
-            agreed.columns[: len(agreed.columns) - len(marked)],
-            marked,
+            agreed.unmarked,
+            agreed.marked,
             agreed.covariates,
             agreed.classes if kind[0] == "binomial" else (),
             agreed.levels,
@@ -297,7 +298,7 @@ class MixedResults(HasCoefficients, FederatedEstimator):
             float(values[0]),
             values[1:],
             centre.centre,
-            complete=agreed.columns if gaps.missing == "complete" else (),
+            complete=agreed.complete,
         )
 
     def _infer(self, covariance: Floats, maximum: Maximum) -> None:
@@ -335,4 +336,4 @@ class MixedResults(HasCoefficients, FederatedEstimator):
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
-        self.model_.check()
+        self._check_saved()

@@ -1,8 +1,9 @@
 """Site parts of the mixed models: the steps that a coordinator can request.
 
 Steps also inherited: ``describe``, ``sum_columns`` and ``sum_products`` from regression/patients.py; ``count_gaps``,
-``handle_gaps``, ``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, only ``report_gaps``
-returns values of a single site.
+``handle_gaps``, ``add_indicators`` and ``report_gaps`` from data/missing/values.py; ``build_design`` from
+formula/site.py, and ``count_below`` for knots from statistics/quantiles/site.py. Of these, only ``report_gaps`` returns
+values of a single site.
 
 ``tell_effects`` returns the predicted effects of a single site, on request. All other answers are terms of sums over
 sites.
@@ -70,6 +71,7 @@ class LinearMixedSite(MixedSite):
     """Site part of the federated linear mixed model."""
 
     method: ClassVar[str] = "fed-linear-mixed-model"
+    revision: ClassVar[int] = 2
 
     @step(releases=messages.Weighted, when="once", summed=True)
     def sum_candidates(self, request: messages.Candidates) -> messages.Weighted:
@@ -134,7 +136,7 @@ class GeneralizedMixedSite(MixedSite):
     """Site part of the federated generalised linear mixed model."""
 
     method: ClassVar[str] = "fed-glmm"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     @step(releases=messages.Laplace, when="every round", summed=True)
     def sum_laplace(self, request: messages.AtFactor) -> messages.Laplace:

@@ -20,11 +20,8 @@ from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError
 from multicentre.regression.categorical.model import CategoricalModel
-from multicentre.regression.categorical.results import CategoricalResults
 from multicentre.regression.formula import FittedDesign, HasFormula
 from multicentre.regression.linear_model import LinearModel
-from multicentre.regression.mixed.results import MixedResults
-from multicentre.regression.results import RegressionResults
 from multicentre.validation.scoring.classes.profiles import MAX_SUBGROUPS, ClassEvaluationPart, Subgroups
 from multicentre.validation.scoring.classes.site import ClassScores
 from multicentre.validation.scoring.gaps import TablePart
@@ -137,13 +134,32 @@ class ScoredCategoricalModel(CategoricalModel):
     def valid_for(self, data: TableData) -> Self:
         """Return the model after a check against the records; see :meth:`CategoricalModel.check`."""
         self.check()
-        rows_for(data, self.columns, self.levels)
+        self._rows(data)
         data.require_classes(self.classes)
         return self
 
+    def _rows(self, data: TableData) -> Floats:
+        return rows_for(data, self.columns, self.levels)
+
     def chances(self, data: TableData) -> Floats:
         """Return the probability of each class, shape (n, k)."""
-        return self.probabilities(rows_for(data, self.columns, self.levels))
+        return self.probabilities(self._rows(data))
+
+
+@dataclass(frozen=True)
+class ScoredFormulaCategoricalModel(FittedDesign, ScoredCategoricalModel):
+    """Multinomial or ordinal model of a formula that is scored; it builds its columns from those of the records."""
+
+    def valid_for(self, data: TableData) -> Self:
+        """Return the model after a check against the records."""
+        FittedDesign.check(self)
+        CategoricalModel.check(self)
+        self._rows(data)
+        data.require_classes(self.classes)
+        return self
+
+    def _rows(self, data: TableData) -> Floats:
+        return self.build(rows_for(data, tuple(self.used), self.data_levels), tuple(self.used))
 
 
 class TableClassPart(TablePart, ClassEvaluationPart):
@@ -156,6 +172,7 @@ class TableClassPart(TablePart, ClassEvaluationPart):
         "ScoredLinearModel": ScoredLinearModel,
         "ScoredFormulaModel": ScoredFormulaModel,
         "ScoredCategoricalModel": ScoredCategoricalModel,
+        "ScoredFormulaCategoricalModel": ScoredFormulaCategoricalModel,
     }
     data: TableData
 
@@ -266,19 +283,15 @@ def table_model(model: Any) -> Message:
     """
     if isinstance(model, BoostedTrees | ScoredLinearModel):
         return model
-    if isinstance(model, RegressionResults | MixedResults):
+    if isinstance(model, HasFormula):
         check_is_fitted(model, "model_")
-        linear = model.model_
-        fields = {name: getattr(linear, name) for name in LinearModel.declarations()}
-        design = model.fitted_design if isinstance(model, HasFormula) else None
+        fields = {name: getattr(model.model_, name) for name in model.model_.declarations()}
+        is_linear, design = isinstance(model.model_, LinearModel), model.fitted_design
         if design is None:
-            return ScoredLinearModel(**fields)
+            return (ScoredLinearModel if is_linear else ScoredCategoricalModel)(**fields)
         fields |= {name: getattr(design, name) for name in FittedDesign.declarations()}
-        return ScoredFormulaModel(**fields | {"complete": tuple(design.used) if linear.complete else ()})
-    if isinstance(model, CategoricalResults):
-        check_is_fitted(model, "model_")
-        fields = {name: getattr(model.model_, name) for name in CategoricalModel.declarations()}
-        return ScoredCategoricalModel(**fields)
+        fields |= {"complete": tuple(design.used) if model.model_.complete else ()}
+        return (ScoredFormulaModel if is_linear else ScoredFormulaCategoricalModel)(**fields)
     check_is_fitted(model, "ensemble_")
     ensemble: Ensemble = model.ensemble_
     if ensemble.distribution:
