@@ -524,6 +524,20 @@ CASES = {
         masked_error=1e-5,  # variances of about 100
         policy=EXACT,
     ),
+    "fed-linear-mixed-model, formula": Case(
+        lambda: mc.regression.FedLinearMixedModel(["age"], formula="age + power(age, 2)"),
+        shifted_sites,
+        mixed_numbers,
+        masked_error=1e-5,  # variances of about 100
+        policy=EXACT,
+    ),
+    "fed-glmm, formula": Case(
+        lambda: mc.regression.FedGLMM(formula="ns(x0, df=3) + x1:x2"),
+        lambda: split_numbers("class"),
+        mixed_numbers,
+        masked_error=1e-5,
+        policy=EXACT,
+    ),
     "fed-glmm, classes": Case(
         lambda: mc.regression.FedGLMM(missing="indicator"),
         lambda: split_numbers("class"),
@@ -539,6 +553,18 @@ CASES = {
     ),
     "fed-multinomial-regression": Case(
         lambda: mc.regression.FedMultinomialRegression(missing="mean"),
+        labelled_sites,
+        regression_numbers,
+        policy=EXACT,
+    ),
+    "fed-multinomial-regression, formula": Case(
+        lambda: mc.regression.FedMultinomialRegression(formula="ns(x0, df=3)"),
+        labelled_sites,
+        regression_numbers,
+        policy=EXACT,
+    ),
+    "fed-ordinal-regression, formula": Case(
+        lambda: mc.regression.FedOrdinalRegression(formula="bs(x0, df=4)", missing="mean"),
         labelled_sites,
         regression_numbers,
         policy=EXACT,
