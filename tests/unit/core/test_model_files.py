@@ -339,6 +339,18 @@ def test_a_member_that_appears_twice_is_refused(pair):
     assert refusal(pair).what == "model.npz must hold the declared arrays, each once; it holds others"
 
 
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_members_of_another_size_than_they_take_are_refused(pair, difference):
+    """The archive's directory says that the member is not compressed and has another size."""
+    content = bytearray((pair / ARRAYS).read_bytes())
+    place = content.index(b"PK\x01\x02") + 24  # size of the member in the directory
+    size = int.from_bytes(content[place : place + 4], "little") + difference
+    content[place : place + 4] = size.to_bytes(4, "little")
+    (pair / ARRAYS).write_bytes(content)
+    sign(pair)
+    assert refusal(pair).what == "model.npz must not be compressed; it is larger than its file"
+
+
 def test_compressed_members_are_refused(pair):
     pack(pair, [("coef_.npy", npy(np.ones(2)))], zipfile.ZIP_DEFLATED)
     assert refusal(pair).what == "model.npz must not be compressed; it is larger than its file"
