@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from multicentre.core.calls import DIGEST_BYTES, Call, Mask, Selection, StateCommand
+from multicentre.core.calls import DIGEST_BYTES, Call, Mask, Place, Selection, StateCommand
 from multicentre.core.differencing import EarlierAnswers
 from multicentre.core.messages import Message, Nothing, array, number, text
 from multicentre.core.noise_plan import PlanReview, PlanShown
@@ -500,3 +500,89 @@ def test_a_session_has_one_selection_of_records():
     outcome = site.answer(call())
     assert isinstance(outcome.error, ConfigurationError)
     assert outcome.error.where == "lyon, 0.1"
+
+
+# The transcript after a refusal
+
+
+class Steps(SitePart):
+    """Offers a step of each kind."""
+
+    method = "toy-steps"
+    holds = np.ndarray
+
+    def answer(self, request):
+        return Found(1.0, patients=len(self.data))
+
+    @step(releases=Found)
+    def needed(self, request: Wish) -> Found:
+        """Answer all sites alike."""
+        return self.answer(request)
+
+    @step(releases=Found, refusable=True)
+    def optional(self, request: Wish) -> Found:
+        """Answer, unless the site refuses."""
+        return self.answer(request)
+
+    @step(releases=Found, addressed="each")
+    def single(self, request: Wish) -> Found:
+        """Answer a message to this site."""
+        return self.answer(request)
+
+
+class Unentered(Steps):
+    """Signs its terms."""
+
+    method = "toy-unentered"
+    in_transcript = False
+
+
+def transcript_after(offered, *, refused):
+    site = runtime()
+    if refused:
+        site._gate.admit = lambda call: raise_refusal()
+    outcome = site.answer(call(offered))
+    assert isinstance(outcome, Found) is not refused
+    return site.sessions.transcripts["0.1"].value
+
+
+@pytest.mark.parametrize(
+    ("offered", "is_entered"),
+    [(Steps.needed, True), (Steps.optional, False), (Steps.single, False), (Unentered.needed, False)],
+    ids=lambda one: getattr(one, "name", None),
+)
+def test_a_refusal_is_entered_where_later_answers_may_depend_on_it(offered, is_entered):
+    """Masks of a site that refused do not cancel with those of the others from then on."""
+    differs = transcript_after(offered, refused=True) != transcript_after(offered, refused=False)
+    assert differs is is_entered
+
+
+def test_a_call_out_of_its_place_is_noted_with_its_call():
+    site, noted = runtime(), []
+    site._gate.note_departure = lambda call, error: noted.append((call, error.what))
+    late = replace(call(), place=Place(3))
+    error = site.answer(late).error
+    assert error.what == "the site must receive all earlier calls of the fit; it missed some"
+    ((refused, reason),) = noted
+    assert reason == error.what
+    assert (refused.sequence, refused.step) == (late.sequence, late.step)
+    assert len(refused.mark.transcript) == 64
+
+
+def test_the_hash_of_a_run_follows_from_the_numbers_of_all_sites():
+    """It is the same in every release: sites sign it with their keys."""
+    site = runtime()
+    site.nonce, site.opening = "ab", "cd"
+    with pytest.raises(IntegrityError, match="must have the random number that this site drew"):
+        site.join({"oslo": "ef", "lyon": "00"})
+    with pytest.raises(IntegrityError, match="must have the random number that this site drew"):
+        site.join({"oslo": "ab"})
+    runs = []
+    for nonces in ({"oslo": "ef", "lyon": "ab"}, {"lyon": "ab", "oslo": "ef"}, {"lyon": "ab", "oslo": "00"}):
+        site.join(nonces)
+        runs.append(site.sessions.run)
+    assert runs[0] == runs[1] != runs[2]
+    assert runs[0][:16] == "e9e5f02f38f9a3de"
+    site.opening = "other"
+    site.join({"oslo": "ef", "lyon": "ab"})
+    assert site.sessions.run != runs[0]
