@@ -169,6 +169,7 @@ def distances_of(earlier, predicted):
         (RISING, 2.0 * RISING + 7.0, [0.0] * 6, [0.0] * 6),
         (RISING, -RISING, [0.0] * 6, [5.0, 3.0, 1.0, -1.0, -3.0, -5.0]),
         (RISING, LEVEL, [0.0] * 6, [2.5, 1.5, 0.5, -0.5, -1.5, -2.5]),
+        (0.1 * RISING, 0.3 * RISING, [0.0] * 6, [0.0] * 6),  # a variance below 1
         (LEVEL, RISING, [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5], [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5]),
         (RISING, np.exp(RISING), None, [0.0] * 6),
         (RISING, np.array([1.0, 2.0, 3.0, 4.0, 5.0, 1.0]), None, [0.5, 1.0, 1.0, 1.0, 1.0, -4.5]),

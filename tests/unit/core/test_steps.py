@@ -158,6 +158,10 @@ def test_a_part_holds_what_it_was_given_and_nothing_else():
     )
 
 
+def test_only_regressions_state_coefficients():
+    assert MeanSite("lyon", np.ones((4, 3))).n_parameters(Guess(np.zeros(3), 0)) == 0
+
+
 def test_streams_differ_by_site_seed_and_purpose_and_are_stable():
     def draw(site, seed, *purpose):
         return MeanSite(site, np.ones((1, 1))).generator(seed, *purpose).integers(2**62)

@@ -81,3 +81,23 @@ def test_a_request_that_needs_the_answer_gets_it_or_a_refusal():
 def test_a_value_beyond_its_range_is_withdrawn():
     beyond = replace(answer(50), gradient=np.array([1.0, 9.0, 0.0]))
     assert unless_few(part(masked=False), At(), beyond, 50).n_withdrawn == 1.0
+
+
+@dataclass(frozen=True)
+class Cells(Release):
+    """Sums and counts of many cells."""
+
+    counts: np.ndarray = array("patients by cell", ("c",), bound=100.0, counts=True)
+    sums: np.ndarray = array("sums by cell", ("c",), bound=8.0)
+    n_withdrawn: float = number("sites that withdrew their sums", unit="sites", bound=100.0, default=0.0)
+
+
+def test_under_a_mask_values_are_drawn_over_their_whole_range():
+    """Counts are not negative. Of 5,000 values some are within 1 % of each end, except with a probability of 1e-21."""
+    answer_ = Cells(np.zeros(5000), np.zeros(5000), patients=0)
+    one, other = (unless_few(part(masked=True), At(), answer_, 50) for _ in range(2))
+    for drawn, low, high in ((one.counts, 0.0, 100.0), (one.sums, -8.0, 8.0)):
+        room = 0.01 * (high - low)
+        assert low <= drawn.min() < low + room
+        assert high - room < drawn.max() <= high
+    assert not np.array_equal(one.sums, other.sums)
