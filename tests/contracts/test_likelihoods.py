@@ -152,7 +152,7 @@ def test_classes_that_a_column_separates_are_named(name):
 def test_four_hundred_masked_sites_end_where_one_table_does(name):
     """A masked sum over many sites has a coarse grid, which the rounds must not take for a fall of the likelihood."""
     case = CASES[name]
-    frame = table_of(case.outcome, n=6000, n_sites=400)
+    frame = table_of(case.outcome, n=8000, n_sites=400)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         masked, unmasked = (fit(name, frame, masked=each) for each in (True, False))

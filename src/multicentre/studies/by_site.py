@@ -15,7 +15,7 @@ from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Figure, Table
 from multicentre.estimator.presentation import variable_of
 from multicentre.estimator.site_estimates import SiteEstimates, column_text, covariate_of
-from multicentre.estimator.terms import HasEffects
+from multicentre.estimator.terms import HasTerms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ def check_by_site(kind: type[FederatedEstimator]) -> None:
     ConfigurationError
         The method has none.
     """
-    if not (issubclass(kind, HasEffects) and hasattr(kind, "by_site")):
+    if not (issubclass(kind, HasTerms) and hasattr(kind, "by_site")):
         raise ConfigurationError(
             f"by_site must belong to an analysis with coefficients; {kind.__name__} has none",
             where="by_site",

@@ -11,11 +11,13 @@ from multicentre.core.steps import Nothing
 from multicentre.deployment.study_permissions import permissions_of
 from multicentre.errors import ConfigurationError
 from multicentre.regression.site import RegressionSite
+from multicentre.studies.by_site import check_by_site, estimates_by_site
 from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.runner import run_study
 from multicentre.studies.site_data import read_sites
 from multicentre.studies.study_file import read_study
 from multicentre.studies.terms import digest_of
+from support.likelihood_cases import CASES, federate, table_of
 from support.remote_sites import ByHand, RequestHandlers
 from support.several_analyses import write_several
 
@@ -81,6 +83,18 @@ def test_a_method_without_coefficients_is_named(tmp_path):
     table = '[[analysis]]\nname = "t"\nmethod = "describe"\nby_site = ["arm"]\n'
     with pytest.raises(ConfigurationError, match="by_site must belong to an analysis with coefficients"):
         study_card(read_study(write_several(tmp_path, table)))
+
+
+@pytest.mark.parametrize("name", ["multinomial", "ordinal"])
+def test_coefficients_of_classes_are_drawn_for_each_class(name):
+    case = CASES[name]
+    check_by_site(type(case.make()))
+    model = case.make().fit(federate(table_of(case.outcome), case.outcome))
+    table, figures = estimates_by_site(model, ["age"])
+    classes = ("mild", "severe") if name == "multinomial" else ("",)
+    assert len(figures) == len(classes)
+    assert len(table) == 3 * len(classes)
+    assert all(label in figure.to_dict()["title"] for label, figure in zip(classes, figures, strict=True))
 
 
 @pytest.mark.slow
