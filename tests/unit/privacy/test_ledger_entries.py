@@ -110,7 +110,7 @@ CASES = {
             [],
             [{}],
             [{"shape": [], "bytes": 8, "records": None, "patients": 3, "field": "x", "sha256": None}],
-            [{"shape": [2, 0], "sha256": "ab", "more": object()}],
+            [{"shape": [2, 0], "sha256": "ab", "more": NotImplemented}],
         ],
         [
             None,
