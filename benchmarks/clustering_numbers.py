@@ -23,9 +23,9 @@ from multicentre_papers.fedmsgl.fits import fit
 # Random choices of groups per data set.
 N_DRAWS = 6
 # Groups of a choice, and patients of each group at most, which bounds the time.
-FEWEST_GROUPS, MOST_GROUPS, MOST_PER_GROUP = 2, 8, 40
+MIN_GROUPS, MAX_GROUPS, MAX_PER_GROUP = 2, 8, 40
 # Patients below which hyperedges span groups.
-FEWEST_PATIENTS = 40
+MIN_PATIENTS = 40
 KINDS = {"chosen on": PAPER | DEVELOPMENT, "reported on": UNSEEN}
 
 
@@ -75,14 +75,14 @@ def _parts(labelled: LabelledMultiView) -> Iterator[tuple[str, LabelledMultiView
     groups = list(labelled.groups)
     if len(groups) <= FedMSGL().max_clusters:
         yield labelled.name, labelled
-    if len(groups) <= FEWEST_GROUPS + 1:
+    if len(groups) <= MIN_GROUPS + 1:
         return
     rng = np.random.default_rng(0)
     for draw in range(N_DRAWS):
-        most = min(MOST_GROUPS, len(groups) - 1)
-        chosen = rng.permutation(groups)[: int(rng.integers(FEWEST_GROUPS, most + 1))]
+        most = min(MAX_GROUPS, len(groups) - 1)
+        chosen = rng.permutation(groups)[: int(rng.integers(MIN_GROUPS, most + 1))]
         rows = np.concatenate(
-            [rng.permutation(np.flatnonzero(labelled.labels == one))[:MOST_PER_GROUP] for one in chosen]
+            [rng.permutation(np.flatnonzero(labelled.labels == one))[:MAX_PER_GROUP] for one in chosen]
         )
-        if len(rows) >= FEWEST_PATIENTS:
+        if len(rows) >= MIN_PATIENTS:
             yield f"{labelled.name}: groups {draw}", labelled.take(np.sort(rows))

@@ -47,7 +47,7 @@ Views = list[np.ndarray]
 Loader = Callable[[Path], LabelledMultiView]
 N_SEEDS = 3
 # Groups up to which the compared methods run on the unseen sets; above, some take minutes per fit.
-MOST_GROUPS = 20
+MAX_GROUPS = 20
 PRESETS = {
     "norm": ("auto", "l2", "z"),
     "local_scaling": (0.0, 0.5, 1.0),
@@ -234,7 +234,7 @@ def _is_compared(contender: Contender, labelled: LabelledMultiView, most: int) -
     if contender.name in OURS:
         return contender.name == ONE_SHOT
     is_plain = contender.name.startswith(("spectral, ", "k-means, "))
-    return is_plain or (len(labelled) <= most and len(labelled.groups) <= MOST_GROUPS)
+    return is_plain or (len(labelled) <= most and len(labelled.groups) <= MAX_GROUPS)
 
 
 def compare_unseen(folder: Path, names: Sequence[str] | None, most: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 # Fewer turns have no spread; more add little to a median.
-FEWEST_TURNS, MOST_TURNS = 3, 9
+MIN_TURNS, MAX_TURNS = 3, 9
 
 
 class PeerFailed(RuntimeError):
@@ -121,7 +121,7 @@ def measure(group: str, pair: Pair, budget_s: float) -> tuple[list[dict[str, Any
             present.append(way)
         else:
             absent.append({"group": group, "task": pair.task, "way": way.name, "reason": reason})
-    for number in range(max(FEWEST_TURNS, min(MOST_TURNS, int(budget_s / first_s)))):
+    for number in range(max(MIN_TURNS, min(MAX_TURNS, int(budget_s / first_s)))):
         turns.take(present if number % 2 else present[::-1])  # so that no way always follows the same one
     rows = [
         _row(group, pair, ours, peer, turns)

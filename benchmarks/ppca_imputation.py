@@ -29,7 +29,7 @@ from multicentre.datasets.labelled import LabelledMultiView
 Rows = dict[str, np.ndarray]
 How = Literal["auto", "model", "regression"]
 N_SITES, N_COMPONENTS = 20, 10
-LEAST_PATIENTS = 10  # of a site of fcon
+MIN_PATIENTS = 10  # of a site of fcon
 PENALTIES = np.geomspace(1, 1e4, 13)
 SEEDS = (0, 1, 2)
 
@@ -93,7 +93,7 @@ def fcon(folder: Path | None) -> Study | None:
     names = [name for columns in views.values() for name in columns]
     frame = frame.dropna(subset=[*names, "age"])
     counts = frame["site"].value_counts()
-    sites = sorted(counts[counts >= LEAST_PATIENTS].index[:N_SITES])
+    sites = sorted(counts[counts >= MIN_PATIENTS].index[:N_SITES])
     rows = {site: frame.loc[frame["site"] == site, names].to_numpy(float) for site in sites}
     age = {site: frame.loc[frame["site"] == site, "age"].to_numpy(float) for site in sites}
     return study_of(rows, {view: len(columns) for view, columns in views.items()}, age)

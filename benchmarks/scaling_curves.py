@@ -13,7 +13,7 @@ import numpy as np
 
 Points = Sequence[Mapping[str, Any]]
 # A curve is extrapolated at least in proportion: a small slope at its end is that of costs that do not depend on size.
-LEAST_SLOPE = 1.0
+MIN_SLOPE = 1.0
 
 
 def curves(points: Points) -> dict[tuple[str, bool], list[Mapping[str, Any]]]:
@@ -46,5 +46,5 @@ def extrapolate(points: Points, size: float) -> float:
     at = np.log(size)
     if at <= x[-1]:
         return float(np.exp(np.interp(at, x, y)))
-    slope = max(LEAST_SLOPE, (y[-1] - y[-2]) / (x[-1] - x[-2]))
+    slope = max(MIN_SLOPE, (y[-1] - y[-2]) / (x[-1] - x[-2]))
     return float(np.exp(y[-1] + slope * (at - x[-1])))

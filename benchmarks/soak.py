@@ -46,7 +46,7 @@ TIME_LIMIT_S, BRIEF_S, LONG_S = 5.0, 0.3, 7.0
 STARTED_WITHIN_S = 120.0
 # The first third of the rounds fills caches: that of checked signatures holds the ends of some hundred rounds.
 WARM_UP = 1 / 3
-MOST_MB_PER_1000 = 0.5  # a list of the releases in memory would be 3 MB per 1,000 rounds and more
+MAX_MB_PER_1000 = 0.5  # a list of the releases in memory would be 3 MB per 1,000 rounds and more
 
 
 class Site:
@@ -241,7 +241,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"over sockets (default: {ROUNDS})")
     parser.add_argument("--flower", type=int, metavar="ROUNDS", help="also this many rounds over Flower's fast mode")
-    parser.add_argument("--most-mb", type=float, default=MOST_MB_PER_1000, help="bound of the slope per 1,000 rounds")
+    parser.add_argument("--most-mb", type=float, default=MAX_MB_PER_1000, help="bound of the slope per 1,000 rounds")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     pin_threads()

@@ -18,7 +18,7 @@ from multicentre.privacy.ledger import verify_ledger
 
 N_SITES, N_NUMBERS, N_SAMPLES = 3, 50, 100
 WARM_UP = 0.6  # the cache of checked signatures holds the ends of ledgers of some 340 rounds
-MOST_MB_PER_1000 = 2.0  # over some hundred rounds, single steps of the allocator (0.1 to 0.3 MB) count
+MAX_MB_PER_1000 = 2.0  # over some hundred rounds, single steps of the allocator (0.1 to 0.3 MB) count
 OF_FLOWER = ("SuperLink", "SuperExec", "nginx")  # programs of others, which are reported and not judged
 PROGRAMS = {
     "flower-superlink": "SuperLink",
@@ -55,13 +55,13 @@ def soak_over_flower(n_rounds: int) -> tuple[dict[str, Any], list[str]]:
         ledgers = {name: deployment.folder / name / "ledgers" / f"{STUDY}.jsonl" for name in names}
         entries = {name: verify_ledger(path).entries for name, path in ledgers.items()}
     trends = {name: trend_of(one, WARM_UP) for name, one in samples.items()}
-    leaks = find_leaks({name: one for name, one in trends.items() if name not in OF_FLOWER}, MOST_MB_PER_1000)
+    leaks = find_leaks({name: one for name, one in trends.items() if name not in OF_FLOWER}, MAX_MB_PER_1000)
     leaks += [f"{name}: the process remains" for name, pid in pids.items() if name != "analyst" and _runs(pid)]
     figures = {
         "rounds": n_rounds,
         "seconds": time.perf_counter() - began,
         "ledger entries, verified": entries,
-        "bound, MB per 1,000 rounds": MOST_MB_PER_1000,
+        "bound, MB per 1,000 rounds": MAX_MB_PER_1000,
         "database of the SuperLink, MB": database_mb,
         "processes": {name: asdict(trend) for name, trend in trends.items()},
     }

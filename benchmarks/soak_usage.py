@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 COUNTS = ("handles", "threads", "children")
-MOST_MORE = 2  # connections that wait for the next request come and go
+MAX_MORE = 2  # connections that wait for the next request come and go
 
 
 @dataclass(frozen=True)
@@ -88,5 +88,5 @@ def find_leaks(trends: dict[str, Trend], most_mb_per_1000: float) -> list[str]:
         if trend.mb_per_1000_rounds > most_mb_per_1000:
             slope = f"{trend.mb_per_1000_rounds:.2f} MB per 1,000 rounds, above {most_mb_per_1000:g}"
             leaks.append(f"{name}: memory grows by {slope}")
-        leaks += [f"{name}: {more:g} more {what}" for what, more in trend.more.items() if more > MOST_MORE]
+        leaks += [f"{name}: {more:g} more {what}" for what, more in trend.more.items() if more > MAX_MORE]
     return leaks

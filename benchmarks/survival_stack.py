@@ -35,7 +35,7 @@ from multicentre.survival.times import at_times
 Data = mc.data.SurvivalData
 Curves = Callable[[np.ndarray, np.ndarray], np.ndarray]
 OPEN = mc.Policy(min_patients=0)
-MOST_PATIENTS = 2500
+MAX_PATIENTS = 2500
 N_FOLDS = 5
 # Sets of SurvSet on which the members of a stack, its shrinkage and the default weights were chosen.
 CHOSEN_ON = (
@@ -145,8 +145,8 @@ def from_pickle(path: Path) -> Data:
 
 def at_most(data: Data) -> Data:
     """Return at most 2500 patients, drawn with a fixed seed, with an identifier each."""
-    if len(data) > MOST_PATIENTS:
-        data = data.take(np.sort(np.random.default_rng(0).choice(len(data), MOST_PATIENTS, replace=False)))
+    if len(data) > MAX_PATIENTS:
+        data = data.take(np.sort(np.random.default_rng(0).choice(len(data), MAX_PATIENTS, replace=False)))
     data = data.take(np.flatnonzero(data.time > 0))
     return data.with_identifier([f"p{row}" for row in range(len(data))])
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
-_MOST_COMPARED = 3  # each is compared with all valid names, which takes a second for ten thousand
-MOST_NAMED = 10  # about as many names fit on one line of a terminal
+_MAX_COMPARED = 3  # each is compared with all valid names, which takes a second for ten thousand
+MAX_NAMED = 10  # about as many names fit on one line of a terminal
 
 
 class MulticentreError(Exception):
@@ -169,7 +169,7 @@ def name_some(sites: Sequence[str]) -> str:
     >>> name_some(["lyon", "porto"])
     'lyon, porto'
     """
-    if len(sites) <= MOST_NAMED:
+    if len(sites) <= MAX_NAMED:
         return ", ".join(sites)
     return f"{', '.join(sites[:2])} and {len(sites) - 2:,} more"
 
@@ -186,7 +186,7 @@ def nearest_name(names: Iterable[object], valid_names: Iterable[object]) -> str:
     "Did you mean 'creatinine'? "
     """
     texts = list(dict.fromkeys(map(str, valid_names)))
-    compared = itertools.islice(names, _MOST_COMPARED)
+    compared = itertools.islice(names, _MAX_COMPARED)
     near = [match for name in compared for match in _nearest(str(name), texts)]
     return f"Did you mean {' and '.join(map(repr, dict.fromkeys(near)))}? " if near else ""
 

@@ -30,7 +30,7 @@ SHARE = 1e-5
 # movement is clearly larger are not judged.
 ROUNDING, CLEAR = 1e-10, 1e3
 # Calls of a fit that are played again before the forged one; all steps but those of late rounds are among them.
-MOST_CALLS = 60
+MAX_CALLS = 60
 # The toy has no rows that can be changed, and answers about pairs of patients need a permission of their own.
 OTHERS = {"toy-mean"} | {name for name, case in CASES.items() if case.policy is TABLES_OF_PAIRS}
 # Steps whose cells few patients move, and why many are behind them.
@@ -73,7 +73,7 @@ def honest_calls(name):
     with federate(case.sites(), secure_sum=False, policy=case.policy or POLICY) as federation:
         engine = Noting(federation.engine)
         case.make().fit(with_engine(federation, engine))
-    return engine.calls[:MOST_CALLS]
+    return engine.calls[:MAX_CALLS]
 
 
 def answer_of(sites, calls):

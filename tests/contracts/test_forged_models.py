@@ -22,14 +22,14 @@ pytestmark = [
 ]
 SECTIONS = ("facts", "history", "missing", "left_out", "lost", "privacy")
 OTHERS = (None, True, "x", [], {}, [[1]], 1.5)
-MOST_ENTRIES = 2  # of a list or mapping; the others have the same type
+MAX_ENTRIES = 2  # of a list or mapping; the others have the same type
 
 
 def places_of(value, path=()):
     """Yield the path of a value and of those that it holds."""
     yield path
     inner = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
-    for key in list(inner) if len(path) < 2 and path[:1] == ("facts",) else list(inner)[:MOST_ENTRIES]:
+    for key in list(inner) if len(path) < 2 and path[:1] == ("facts",) else list(inner)[:MAX_ENTRIES]:
         yield from places_of(value[key], (*path, key))
 
 

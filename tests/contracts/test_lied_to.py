@@ -12,7 +12,7 @@ from multicentre.errors import MulticentreError
 from multicentre.privacy.ledger_comparison import compare_ledgers
 from multicentre.privacy.secure_sum.rounds import MaskedSummation
 from support.engines import with_engine
-from support.lying import LEFT_OUT, MOST_LIES, Liar, Noting
+from support.lying import LEFT_OUT, MAX_LIES, Liar, Noting
 from support.method_cases import CASES, each_case
 from support.toy_method import federate
 
@@ -86,7 +86,7 @@ def lie(name, step, number, monkeypatch, **options):
 @pytest.mark.parametrize("options", [{}, pytest.param({"quorum": 2}, marks=pytest.mark.slow)], ids=["all", "quorum"])
 def test_after_a_lie_in_an_unmasked_step_no_sum_is_read(name, options, monkeypatch):
     for step in steps_before_sums(name):
-        for number in (LEFT_OUT, *range(MOST_LIES)) if step.addressed == "all" else range(MOST_LIES):
+        for number in (LEFT_OUT, *range(MAX_LIES)) if step.addressed == "all" else range(MAX_LIES):
             engine, error, read, differences = lie(name, step, number, monkeypatch, **options)
             assert engine.lied
             assert error is not None, f"{step.name}, lie {number}: the fit went on as if nothing had happened"

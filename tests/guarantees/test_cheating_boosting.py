@@ -181,7 +181,7 @@ def test_no_admissible_margin_makes_a_site_refuse(objective, masked):
 
 def test_sums_of_outcomes_in_any_unit_are_answered():
     for unit in (-260, -30, 0):
-        assert BoostingSite("lyon", COUNTS).sum_outcomes(messages.InUnits(unit)).total[0] <= messages.LARGEST_SUM
+        assert BoostingSite("lyon", COUNTS).sum_outcomes(messages.InUnits(unit)).total[0] <= messages.MAX_SUM
 
 
 def with_gaps(every=5):

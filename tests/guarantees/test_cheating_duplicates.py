@@ -11,18 +11,18 @@ from multicentre.core.messages import Nothing
 from multicentre.errors import ConfigurationError, DisclosureRefused, RefusedByPolicy
 from multicentre.linkage.duplicates.site import (
     MARK_BOUND,
-    MOST_PAIRS,
-    MOST_QUESTIONS,
+    MAX_PAIRS,
+    MAX_QUESTIONS,
     Agreeing,
     Agreement,
     Counting,
     DuplicatesPart,
     Marking,
 )
-from multicentre.linkage.keys.fold_check_site import MOST_TURNS, AuditedPart
+from multicentre.linkage.keys.fold_check_site import MAX_TURNS, AuditedPart
 from multicentre.linkage.keys.mixed_buckets import MODULUS as FOLD_MODULUS
 from multicentre.linkage.keys.mixed_buckets import Checking, Reviewing, mark_folds
-from multicentre.linkage.keys.occupied_buckets import LEAST_BUCKETS, MODULUS, MOST_BUCKETS, mark_buckets, read_marks
+from multicentre.linkage.keys.occupied_buckets import MAX_BUCKETS, MIN_BUCKETS, MODULUS, mark_buckets, read_marks
 from multicentre.linkage.keys.person_keys import soundex
 from multicentre.linkage.persons import label_of
 from multicentre.linkage.pseudonyms import PseudonymKey, pseudonymise
@@ -135,7 +135,7 @@ def test_a_site_does_not_tell_whether_it_knows_an_identifier(control):
             step(request)
 
 
-@pytest.mark.parametrize("n_buckets", [-1, 0, 1, LEAST_BUCKETS - 1, MOST_BUCKETS + 1, 2**40])
+@pytest.mark.parametrize("n_buckets", [-1, 0, 1, MIN_BUCKETS - 1, MAX_BUCKETS + 1, 2**40])
 def test_numbers_of_buckets_have_limits(n_buckets):
     lyon = site()
     with pytest.raises(ConfigurationError, match="n_buckets must be from 1024 to 8388608"):
@@ -167,8 +167,8 @@ def test_classes_that_there_are_not(stratum):
 
 def test_questions_of_a_session_are_numbered():
     lyon = site(identifiers=("a",))
-    for _ in range(MOST_QUESTIONS):
-        lyon.mark(marking(lyon, n_buckets=LEAST_BUCKETS))
+    for _ in range(MAX_QUESTIONS):
+        lyon.mark(marking(lyon, n_buckets=MIN_BUCKETS))
     with pytest.raises(ConfigurationError, match="a session must have at most 101 questions"):
         lyon.mark(marking(lyon))
 
@@ -248,8 +248,8 @@ def test_sensitivity_leaves_as_counts_behind_masks():
 def test_numbers_of_persons_that_there_are_not_do_not_break_a_site(persons):
     lyon, _ = people_with_names()
     answer = lyon.count_agreement(Agreeing(**PERSONS, **SEVERAL, controls=(), persons=persons))
-    assert 0 <= answer.chance <= MOST_PAIRS
-    assert 0 <= answer.chance_variance <= MOST_PAIRS
+    assert 0 <= answer.chance <= MAX_PAIRS
+    assert 0 <= answer.chance_variance <= MAX_PAIRS
 
 
 class Divided(AuditedPart):
@@ -276,9 +276,9 @@ def test_an_audit_is_a_few_questions_in_turn():
     part = audited()
     with pytest.raises(ConfigurationError, match="consecutive questions"):
         part.mark_folds(checking(part, turn=1))
-    for turn in range(MOST_TURNS):
+    for turn in range(MAX_TURNS):
         part.mark_folds(checking(part, turn, mixed=range(1024)))
-    for turn in (MOST_TURNS, MOST_TURNS - 1, -1, 2**40):
+    for turn in (MAX_TURNS, MAX_TURNS - 1, -1, 2**40):
         with pytest.raises(ConfigurationError, match="consecutive questions"):
             part.mark_folds(checking(part, turn))
 

@@ -18,7 +18,7 @@ from multicentre.deployment.approvals import revoke
 from multicentre.deployment.site_folder import read_site
 from multicentre.engines.remote import engine, request_handler
 from multicentre.engines.remote.opening import Opening
-from multicentre.engines.remote.packing import MOST_TEXT, Reply, Request, pack_command, pack_error, unpack_error
+from multicentre.engines.remote.packing import MAX_TEXT, Reply, Request, pack_command, pack_error, unpack_error
 from multicentre.errors import (
     ConfigurationError,
     DataError,
@@ -367,4 +367,4 @@ def test_a_site_whose_steps_changed_since_the_approval_refuses_and_is_named(hosp
 def test_texts_from_elsewhere_move_no_cursor():
     told = harmless("a\x1b[2K\r\u202eb\u2028c\ud800\td\ne")
     assert told == "a [2K  b c \td\ne"
-    assert unpack_error(pack_error(1, ConfigurationError("x" * 9999))).what == "x" * MOST_TEXT
+    assert unpack_error(pack_error(1, ConfigurationError("x" * 9999))).what == "x" * MAX_TEXT

@@ -10,14 +10,14 @@ from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.core.messages import Nothing
 from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError
-from multicentre.statistics.line import MOST_LINES
+from multicentre.statistics.line import MAX_LINES
 from multicentre.validation.scoring import numbers as of_numbers
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.classes import site as of_classes
 from multicentre.validation.scoring.classes.curves import join_small
 from multicentre.validation.scoring.classes.profiles import LinesRequest, ProfileRequest, Subgroups
 from multicentre.validation.scoring.events import EventPart
-from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, Judged, ScoreNames, judge
+from multicentre.validation.scoring.judging import FIXED, MAX_FIXED, Judged, ScoreNames, judge
 from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, table_model
 from multicentre.validation.scoring.views import RowLaw, RowPart
 from multicentre_papers.baselines.adaboost_f.scoring import VotedTrees
@@ -208,7 +208,7 @@ def no_subgroups():
 def test_a_site_answers_few_intercepts_and_slopes():
     data = table()
     part = part_of(data, model_of(data), masked=True)
-    for place in range(MOST_LINES):
+    for place in range(MAX_LINES):
         part.sum_lines(LinesRequest(**no_subgroups(), lines=np.full((2, 1, 2), place / 8)))
     part.sum_lines(LinesRequest(**no_subgroups(), lines=np.zeros((2, 1, 2))))  # the first request once more
     with pytest.raises(ConfigurationError, match="at most 25 intercepts and slopes"):
@@ -323,7 +323,7 @@ def test_no_term_is_cut_off_so_that_all_others_would_be_known():
     for data in (one, changed):
         part = part_of(data, boxed(one, 0.0, 1e25), masked=True)
         told.append(part.sum_errors(of_numbers.About(10, 1.6)))
-    assert told[0].absolute == told[1].absolute == LARGEST_FIXED
+    assert told[0].absolute == told[1].absolute == MAX_FIXED
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1e3, 2e4), (0.0, 1e4), (3e4, -10.0)])
@@ -400,7 +400,7 @@ def test_unmasked_a_law_with_a_narrow_window_tells_no_entry():
     part = RowPart("lyon", data)
     part.least_behind, part.masked = LEAST, False
     part.judge(judged(law_of(data, [guess, 50.0], [2.0**-27, 1e29]), "RowLaw"))
-    assert part.sum_errors(Nothing()).absolute.tolist() == [LARGEST_FIXED]
+    assert part.sum_errors(Nothing()).absolute.tolist() == [MAX_FIXED]
 
 
 def test_unmasked_errors_of_which_one_record_stands_out_are_not_told():

@@ -194,7 +194,7 @@ def test_a_tree_too_deep_and_too_many_cells_are_refused(monkeypatch):
     with pytest.raises(MessageError, match="a depth of at most 12"):
         part.sum_slopes(ask(0, tree=chain(13), wanted=(26,)))
     part = begun(([0.0], []))
-    monkeypatch.setattr("multicentre.survival.hazard_boost.site.MOST_CELLS", 2 * (2 + 1 + len(EARLY)))
+    monkeypatch.setattr("multicentre.survival.hazard_boost.site.MAX_CELLS", 2 * (2 + 1 + len(EARLY)))
     part.masked = True
     part.sum_slopes(ask(0, tree=chain(2), wanted=(3, 4)))
     with pytest.raises(MessageError, match="must have at most"):

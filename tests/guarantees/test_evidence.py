@@ -301,7 +301,7 @@ def test_a_list_of_signed_runs_that_is_gone_is_missed(tmp_path):
 
 def test_a_full_disk_is_named_before_a_run(tmp_path, monkeypatch):
     site = read_site(make_site("lyon", tmp_path / "lyon").folder)
-    monkeypatch.setattr(disk, "LEAST_FREE_BYTES", 2**62)
+    monkeypatch.setattr(disk, "MIN_FREE_BYTES", 2**62)
     with pytest.raises(ConfigurationError, match=r"free disk space; got: .* MiB are free"):
         disk.check_space([site.folder])
     assert examine(site, check_coordinator=False).exit_code == 3

@@ -114,7 +114,7 @@ def test_pages_answer_behind_half_open_connections(pages, monkeypatch):
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
         with browser.open(address, timeout=GENEROUS_S) as response:
             assert "lyon" in response.read().decode()
-        assert len(server.server_state.connections) <= connections.MOST_CONNECTIONS
+        assert len(server.server_state.connections) <= connections.MAX_CONNECTIONS
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)

@@ -13,7 +13,7 @@ from multicentre.engines.remote.packing import pack_nonces, unpack_nonces
 from multicentre.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
 from multicentre.privacy.secure_sum.messages import Invitation
 from multicentre.privacy.secure_sum.rounds import _stacked
-from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys
+from multicentre.privacy.secure_sum.site import MAX_SUMS, MaskingKeys
 from support.engines import runtimes_of
 from support.masking_parts import SITES, chained, masking_keys
 from support.toy_method import Guess, MeanSite, federate, toy_sites
@@ -95,7 +95,7 @@ class Play:
 
     def __init__(self, n_sums=2):
         self.names = [f"{name}{attempt}" for name in ("run-1 ", "run-2 ") for attempt in (0, 1)]
-        self.terms = Invitation("study", "0.1", "first", SITES, len(SITES), MOST_SUMS, 0)
+        self.terms = Invitation("study", "0.1", "first", SITES, len(SITES), MAX_SUMS, 0)
         self.parts = {(run, site): masking_keys(site, run=run) for run in self.names for site in SITES}
         self.keys = {place: part.advertise(self.terms) for place, part in self.parts.items()}
 
@@ -151,7 +151,7 @@ def test_sums_over_sites_of_two_runs_are_refused_by_all_sites():
         sessions = [opened.begin(MeanSite) for opened in (one, other)]
         answers = {}
         for opened, session in zip((one, other), sessions, strict=True):
-            terms = Invitation("study", session.name, "first", SITES, len(SITES), MOST_SUMS, 0)
+            terms = Invitation("study", session.name, "first", SITES, len(SITES), MAX_SUMS, 0)
             terms = dataclasses.replace(terms, study=session.terms.study)
             answers[opened] = session.collect(MaskingKeys.advertise, terms)
         mixed = _stacked(terms, {**answers[one], "c": answers[other]["c"]})

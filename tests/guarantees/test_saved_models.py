@@ -17,7 +17,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.core import model_files
-from multicentre.core.model_files import ARRAYS, DESCRIPTION, FORMAT, LARGEST_DESCRIPTION, write_model
+from multicentre.core.model_files import ARRAYS, DESCRIPTION, FORMAT, MAX_DESCRIPTION, write_model
 from multicentre.errors import IntegrityError, NoiseWarning
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.phenotyping import DPFact
@@ -221,10 +221,10 @@ def test_members_that_share_their_bytes_are_refused(tmp_path):
 def test_a_description_beyond_the_limit_is_neither_read_nor_written(tmp_path, monkeypatch):
     written(tmp_path)
     with (tmp_path / DESCRIPTION).open("r+b") as file:
-        file.truncate(LARGEST_DESCRIPTION + 1)
+        file.truncate(MAX_DESCRIPTION + 1)
     with pytest.raises(IntegrityError, match="must be at most"):
         FederatedEstimator.load(tmp_path)
-    monkeypatch.setattr(model_files, "LARGEST_DESCRIPTION", 2000)
+    monkeypatch.setattr(model_files, "MAX_DESCRIPTION", 2000)
     with pytest.raises(IntegrityError, match="must be at most"):
         written(tmp_path, {"facts": {"names": ["x"] * 1000}})
 

@@ -529,7 +529,7 @@ def test_a_site_that_signs_under_another_key_than_before_is_noticed(tmp_path):
 
 
 def test_many_sites_keep_the_ends_of_a_group_each(tmp_path, monkeypatch):
-    monkeypatch.setattr("multicentre.privacy.ledger_witnesses.MOST_IN_GROUP", 3)
+    monkeypatch.setattr("multicentre.privacy.ledger_witnesses.MAX_IN_GROUP", 3)
     record = HeadRecord(tmp_path / "heads.json", Identity.generate())
     names = [f"s{number}" for number in range(7)]
     for name in names:

@@ -79,7 +79,7 @@ def test_peer_that_is_not_installed_is_named():
 
 
 def test_runner_measures_and_stores_a_small_pair(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(load("pairing"), "FEWEST_TURNS", 1)
+    monkeypatch.setattr(load("pairing"), "MIN_TURNS", 1)
     path = tmp_path / "rows.json"
     load("run").run(["sums"], quick=True, path=path)
     rows = json.loads(path.read_text(encoding="utf-8"))["results"]["rows"]

@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.boosting.maths import LEAST_GAIN, Penalty, Singles, Splits, Sums
+from multicentre.boosting.maths import MIN_GAIN, Penalty, Singles, Splits, Sums
 
 Floats = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ def find_splits(
     gain = np.where(able & np.isfinite(gain), gain, np.float32(-np.inf)).astype(np.float32)
     best, rows = gain.argmax(axis=1), np.arange(len(sums))
     sides = left[rows, best], right[rows, best]
-    made = (gain[rows, best] > LEAST_GAIN) & (gain[rows, best] >= np.float32(penalty.gamma))
+    made = (gain[rows, best] > MIN_GAIN) & (gain[rows, best] >= np.float32(penalty.gamma))
     made &= (sides[0][:, 1] != 0) & (sides[1][:, 1] != 0)
     return Splits(np.where(made, column[best], -1), cut[best], gain[rows, best], *sides, missing_left[best])
 

@@ -14,7 +14,7 @@ from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.privacy.secure_sum.site import MaskingKeys
 
 LEFT_OUT = -1  # the number of the last lie
-MOST_LIES = 6  # for each step, until the site accepts one; it refuses the others for what they say
+MAX_LIES = 6  # for each step, until the site accepts one; it refuses the others for what they say
 
 
 class Wrapped:
@@ -95,7 +95,7 @@ def _made_up(outcomes):
 
 def lies_of(call, victim) -> Iterator[Call | None]:
     """Yield calls that differ from one in a field of its ask, then None: the victim is left out."""
-    for request in islice(altered_asks(call.request), MOST_LIES):
+    for request in islice(altered_asks(call.request), MAX_LIES):
         place = call.place
         if place.requests:  # the victim gets a list that holds what it is asked; the others keep theirs
             place = dataclasses.replace(

@@ -9,7 +9,7 @@ from multicentre.core.messages import Nothing
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.messages import BoxesFor, Invitation, Recovering, Unmasking
 from multicentre.privacy.secure_sum.rounds import _stacked
-from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys, MaskingSeal
+from multicentre.privacy.secure_sum.site import MAX_SUMS, MaskingKeys, MaskingSeal
 from multicentre.privacy.secure_sum.unmasking import list_digest, open_answers
 from support.mixed_method import MixedSite, mixed
 
@@ -59,7 +59,7 @@ def agreed(terms=None, parts=None):
 
 def chained(sites=SITES, agreement="first"):
     """Return terms and parts of an agreement that needs every site."""
-    terms = invitation(sites, threshold=len(sites), n_sums=MOST_SUMS, agreement=agreement)
+    terms = invitation(sites, threshold=len(sites), n_sums=MAX_SUMS, agreement=agreement)
     terms, parts, public = advertised(terms)
     for part in parts.values():
         part.agree(public)

@@ -95,7 +95,7 @@ def test_a_site_of_few_patients_is_refused():
 BAD = {
     "centres of other columns": replace(NEAR_VICTIM, centres=np.zeros((2, D + 1))),
     "no centre": replace(NEAR_VICTIM, centres=np.zeros((0, D))),
-    "too many centres": replace(NEAR_VICTIM, centres=np.zeros((limits.MOST_CLUSTERS + 1, D))),
+    "too many centres": replace(NEAR_VICTIM, centres=np.zeros((limits.MAX_CLUSTERS + 1, D))),
     "far centres": replace(NEAR_VICTIM, centres=np.full((2, D), 1e12)),
     "weights of other views": replace(NEAR_VICTIM, view_weights=np.ones(3)),
     "a negative weight": replace(NEAR_VICTIM, view_weights=np.array([1.0, -1.0])),
@@ -165,7 +165,7 @@ def test_a_site_that_agreed_on_nothing_answers_nothing():
 
 
 def test_asks_without_end_are_refused(monkeypatch):
-    monkeypatch.setattr(limits, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(limits, "MAX_REQUESTS", 3)
     part = part_of()
     for _ in range(3):
         part.sum_memberships(halves(MIDDLE))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multicentre.boosting import messages
 from multicentre.boosting.site import BoostingSite
-from multicentre.boosting.trees import LARGEST_VALUE, OBJECTIVES, Ensemble
+from multicentre.boosting.trees import MAX_VALUE, OBJECTIVES, Ensemble
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement
@@ -25,7 +25,7 @@ Singles = NDArray[np.float32]
 # Binary digits of slopes and curvatures: more than the 24 of single precision, in which xgboost computes them.
 DIGITS = 30
 # Binary digits of the largest sum: below the 52 up to which a site truncates single terms.
-LARGEST_DIGITS = 51
+MAX_DIGITS = 51
 
 
 def describe(session: Session) -> messages.Described:
@@ -105,14 +105,14 @@ class Magnitude:
     def unit(self, n_records: int, digits: int = DIGITS) -> int:
         """Return the exponent of a unit in which nine tenths of the values have at least `digits` binary digits.
 
-        They have fewer if the sum over all records could otherwise have more than LARGEST_DIGITS.
+        They have fewer if the sum over all records could otherwise have more than MAX_DIGITS.
 
         Examples
         --------
         >>> Magnitude(1, 1).unit(100), Magnitude(1, 30).unit(100)
         (-29, -14)
         """
-        return max(self.usual - digits, self.largest - (LARGEST_DIGITS - n_records.bit_length()))
+        return max(self.usual - digits, self.largest - (MAX_DIGITS - n_records.bit_length()))
 
 
 # Magnitude of ones: slopes of the logistic loss, equal weights.
@@ -343,14 +343,14 @@ def add_cuts(cuts: Singles, n_cuts: NDArray[np.int32], model: Ensemble) -> tuple
     ConfigurationError
         A column then has too many cuts.
     """
-    limit, columns = np.float32(LARGEST_VALUE), np.split(cuts, np.cumsum(n_cuts)[:-1])
+    limit, columns = np.float32(MAX_VALUE), np.split(cuts, np.cumsum(n_cuts)[:-1])
     for place, column in enumerate(columns):
         thresholds = model.threshold[model.column == place]
         columns[place] = np.union1d(column, thresholds[np.abs(thresholds) < limit]).astype(np.float32)
     sizes = np.array([len(column) for column in columns], dtype=np.int32)
-    if sizes.max() > messages.MOST_CUTS:
+    if sizes.max() > messages.MAX_CUTS:
         raise ConfigurationError(
-            f"cuts and thresholds of xgb_model must be at most {messages.MOST_CUTS} per column; got {sizes.max()}",
+            f"cuts and thresholds of xgb_model must be at most {messages.MAX_CUTS} per column; got {sizes.max()}",
             where="max_bins",
             hint="Lower max_bins.",
         )

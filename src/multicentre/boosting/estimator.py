@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.boosting import agreement, messages
 from multicentre.boosting.fitted import FedXGB
-from multicentre.boosting.messages import LARGEST_SCALE, LARGEST_WEIGHT
+from multicentre.boosting.messages import MAX_SCALE, MAX_WEIGHT
 from multicentre.boosting.parameters import is_name
 from multicentre.boosting.trees import OBJECTIVES
 from multicentre.core.session import Session
@@ -132,7 +132,7 @@ class FedXGBClassifier(FedXGB):
 
     parameter_ranges: ClassVar[ParameterRanges] = {
         **FedXGB.parameter_ranges,
-        "scale_pos_weight": Real(0, LARGEST_WEIGHT, open="low"),
+        "scale_pos_weight": Real(0, MAX_WEIGHT, open="low"),
         "eval_metric": (None, OneOf("auc")),
     }
     metrics: ClassVar[Mapping[str, Metric]] = {
@@ -361,7 +361,7 @@ class FedXGBRegressor(FedXGB):
         "tweedie_variance_power": Real(1, 2, open="both"),
         "event": (None, Where("the name of a column", is_name)),
         "aft_loss_distribution": OneOf(*get_args(TimeDistribution)),
-        "aft_loss_distribution_scale": Real(0, LARGEST_SCALE, open="low"),
+        "aft_loss_distribution_scale": Real(0, MAX_SCALE, open="low"),
     }
     applicable: ClassVar[Applicable] = {
         "tweedie_variance_power": Only('objective="reg:tweedie"', lambda model: model.objective == "reg:tweedie"),

@@ -17,7 +17,7 @@ from multicentre.boosting import agreement, messages
 from multicentre.boosting.parameters import RANGES, plan_of
 from multicentre.boosting.rounds import best_round, closing_loss, grow_trees, to_ensemble, to_grown
 from multicentre.boosting.site import BoostingSite
-from multicentre.boosting.trees import LARGEST_VALUE, OBJECTIVES, Ensemble, to_booster
+from multicentre.boosting.trees import MAX_VALUE, OBJECTIVES, Ensemble, to_booster
 from multicentre.core.consortium import Consortium
 from multicentre.core.run_terms import Traffic
 from multicentre.core.session import Session
@@ -32,7 +32,7 @@ from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Bars, Figure, Lines
 from multicentre.estimator.parameters import ParameterRanges
-from multicentre.estimator.presentation import MOST_BARS, number_text
+from multicentre.estimator.presentation import MAX_BARS, number_text
 from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes, saved_message
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         """Return the largest importances."""
         caption = "Mean gain of the splits of each column, as shares of their sum."
         shares = self.feature_importances_
-        return Bars.of_importances(self.feature_names_in_, shares, caption, "share of gain", n_shown=MOST_BARS)
+        return Bars.of_importances(self.feature_names_in_, shares, caption, "share of gain", n_shown=MAX_BARS)
 
     @property
     def feature_importances_(self) -> Floats:
@@ -511,7 +511,7 @@ def with_defaults(ensemble: Ensemble, gaps: MissingValues, means: NDArray[np.flo
     default_left, threshold = ensemble.default_left.copy(), ensemble.threshold.copy()
     is_below = means.astype(np.float32)[column] < threshold[inner]
     default_left[inner] = np.where(is_indicator, 0, is_below).astype(np.uint8)
-    threshold[inner] = np.where(is_indicator, np.float32(LARGEST_VALUE), threshold[inner])
+    threshold[inner] = np.where(is_indicator, np.float32(MAX_VALUE), threshold[inner])
     source = ensemble.column.copy()
     source[inner] = column
     return replace(ensemble, columns=columns, column=source, threshold=threshold, default_left=default_left).check()

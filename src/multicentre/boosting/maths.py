@@ -21,7 +21,7 @@ Sums = NDArray[np.int64]
 # Streams of random numbers of a tree: one for each kind of draw of columns.
 _BY_TREE, _BY_LEVEL, _BY_NODE = range(3)
 # Minimum gain of a split: the constant kRtEps of xgboost.
-LEAST_GAIN = np.float32(1e-6)
+MIN_GAIN = np.float32(1e-6)
 # Bounds of steps without monotone constraints.
 NO_BOUNDS = np.array([[-np.inf, np.inf]], dtype=np.float32)
 
@@ -140,7 +140,7 @@ def find_splits(
     of_penalty = (penalty.shape, penalty.units, penalty.least_records)
     splits, gain, left = scan_splits(sums, first, rules, limits, direction, *of_penalty)
     right = sums[:, first[0] : first[1]].sum(axis=1) - left
-    made = (gain > LEAST_GAIN) & (gain >= np.float32(penalty.gamma)) & (left[:, 1] != 0) & (right[:, 1] != 0)
+    made = (gain > MIN_GAIN) & (gain >= np.float32(penalty.gamma)) & (left[:, 1] != 0) & (right[:, 1] != 0)
     return Splits(np.where(made, splits[:, 0], -1), splits[:, 1], gain, left, right, splits[:, 2] == 1)
 
 

@@ -24,7 +24,7 @@ Flags = NDArray[np.uint8]
 Sums = NDArray[np.int64]
 
 # Bound of a sum at one site: the sums of 512 sites then still fit a signed integer of 64 bits.
-LARGEST_SUM = 2.0**54
+MAX_SUM = 2.0**54
 # Bound of a count of records at one site: far above any site.
 RECORDS = 2.0**40
 # Exponents of two of outcomes, -100 to 119: about 1e-30 to 1e36, most of the range of single precision.
@@ -99,7 +99,7 @@ class Outcomes(Release):
         "weighted sum of the outcomes in the unit, and number of records or sum of weights",
         (2,),
         dtype="i8",
-        bound=LARGEST_SUM,
+        bound=MAX_SUM,
     )
 
 
@@ -193,10 +193,10 @@ class Histograms(Release):
         "the model shows ratios of totals over all sites, its leaves, and so the outcomes in a leaf of few records",
         ("s", "q", "z"),
         dtype="i8",
-        bound=LARGEST_SUM,
+        bound=MAX_SUM,
     )
     losses: Sums = array(
-        "sum of the losses before the present round, and records or their weight", (2,), dtype="i8", bound=LARGEST_SUM
+        "sum of the losses before the present round, and records or their weight", (2,), dtype="i8", bound=MAX_SUM
     )
 
 
@@ -204,9 +204,7 @@ class Histograms(Release):
 class Losses(Release):
     """Sum of the losses under the trees so far."""
 
-    losses: Sums = array(
-        "sum of the losses, and number of records or their weight", (2,), dtype="i8", bound=LARGEST_SUM
-    )
+    losses: Sums = array("sum of the losses, and number of records or their weight", (2,), dtype="i8", bound=MAX_SUM)
 
 
 @dataclass(frozen=True)
@@ -224,7 +222,7 @@ class Ranked(Release):
         "records of the first and of the second class, or their weight, by cell",
         (2, "r"),
         dtype="i8",
-        bound=LARGEST_SUM,
+        bound=MAX_SUM,
     )
 
 
@@ -243,21 +241,21 @@ class Grown(Trees):
 
 
 # Largest number of cuts per column: 1024 bins, four times xgboost's default.
-MOST_CUTS = 1023
+MAX_CUTS = 1023
 # Largest number of rounds: a bound of the memory and time that a request takes at a site.
-MOST_ROUNDS = 100_000
+MAX_ROUNDS = 100_000
 # Largest number of cells of an answer: 384 MiB of sums with counts.
-MOST_CELLS = 2**24
+MAX_CELLS = 2**24
 # Largest number of borders of margins: four times as many as the search uses.
-MOST_BORDERS = 2**14
+MAX_BORDERS = 2**14
 # Largest first margin, so that sums of margins stay finite in single precision.
-LARGEST_BASE = 1e30
+MAX_BASE = 1e30
 # Largest scale of log times: a time then spans more orders of magnitude than single precision.
-LARGEST_SCALE = 1e3
+MAX_SCALE = 1e3
 # Largest weight of a record: above survey weights, which are numbers of persons that a record represents.
-LARGEST_RECORD_WEIGHT = 1e6
+MAX_RECORD_WEIGHT = 1e6
 # Largest weight of the second class: far above useful ratios of classes.
-LARGEST_WEIGHT = 1e4
+MAX_WEIGHT = 1e4
 # Exponents of units: wide enough for squares of outcomes in single precision, with DIGITS digits.
 EXPONENTS = range(-260, 260)
 
@@ -267,14 +265,14 @@ def check_start(request: Start, n_columns: int) -> None:
     check_cuts(request, n_columns)
     check_objective(request.objective, len(request.classes), len(request.base))
     exponents = (request.slope_exponent, request.curvature_exponent, request.loss_exponent)
-    if not (np.abs(request.base) <= LARGEST_BASE).all():
+    if not (np.abs(request.base) <= MAX_BASE).all():
         raise MessageError(
-            f"margins must be at most {LARGEST_BASE:g} in magnitude; got {np.abs(request.base).max():g}",
+            f"margins must be at most {MAX_BASE:g} in magnitude; got {np.abs(request.base).max():g}",
             where="Start.base",
         )
-    if not 0 < request.positive <= LARGEST_WEIGHT:
+    if not 0 < request.positive <= MAX_WEIGHT:
         raise MessageError(
-            f"the weight must be above 0 and at most {LARGEST_WEIGHT:g}; got {request.positive:g}",
+            f"the weight must be above 0 and at most {MAX_WEIGHT:g}; got {request.positive:g}",
             where="Start.positive",
         )
     if not all(each in EXPONENTS for each in exponents):
@@ -295,7 +293,7 @@ def _check_options(request: Start) -> None:
     of_times, scale = request.objective == "survival:aft", request.scale
     is_complete = len(request.distribution) == of_times and set(request.distribution) <= set(TIME_DISTRIBUTIONS)
     is_complete &= of_times == (scale is not None) and len(request.events) <= of_times
-    if not is_complete or (scale is not None and not 0 < scale <= LARGEST_SCALE):
+    if not is_complete or (scale is not None and not 0 < scale <= MAX_SCALE):
         raise MessageError(
             f"survival:aft, and no other objective, must have a distribution and a scale; got {request.distribution} "
             f"and {scale}",
@@ -329,10 +327,10 @@ def check_cuts(cuts: Cuts, n_columns: int) -> None:
     >>> check_cuts(Cuts(np.array([1, 2], dtype=np.float32), np.array([2, 0], dtype=np.int32)), 2)
     """
     n_cuts = cuts.n_cuts.astype(np.int64)
-    if len(n_cuts) != n_columns or (n_cuts < 0).any() or (n_cuts > MOST_CUTS).any() or n_cuts.sum() != len(cuts.cuts):
-        hint = f"Use at most {MOST_CUTS} cuts per column."
+    if len(n_cuts) != n_columns or (n_cuts < 0).any() or (n_cuts > MAX_CUTS).any() or n_cuts.sum() != len(cuts.cuts):
+        hint = f"Use at most {MAX_CUTS} cuts per column."
         raise MessageError(
-            f"cuts must be at most {MOST_CUTS} for each of {n_columns} columns; got numbers of {len(n_cuts)} columns",
+            f"cuts must be at most {MAX_CUTS} for each of {n_columns} columns; got numbers of {len(n_cuts)} columns",
             where="Cuts.n_cuts",
             hint=hint,
         )
@@ -347,7 +345,7 @@ def check_cuts(cuts: Cuts, n_columns: int) -> None:
 def check_trees(request: Finished, n_bins: NDArray[np.int64], n_groups: int) -> None:
     """Raise MessageError unless the trees are whole rounds, one tree per margin, on these columns and bins."""
     n_trees = len(request.roots)
-    if not 0 <= request.since <= MOST_ROUNDS or n_trees > MOST_ROUNDS * n_groups or n_trees % n_groups:
+    if not 0 <= request.since <= MAX_ROUNDS or n_trees > MAX_ROUNDS * n_groups or n_trees % n_groups:
         raise MessageError(
             f"trees must be complete rounds of {n_groups} trees; got {n_trees} trees", where="Finished.since"
         )
@@ -361,14 +359,14 @@ def check_level(request: Level, n_bins: NDArray[np.int64], n_groups: int) -> Non
         raise MessageError(f"growing trees must be {n_groups}; got {len(request.roots)}", where="Level.roots")
     table.check_leaves(request, request.wanted, int(request.roots[-n_groups]))
     n_cells = len(request.wanted) * (int(n_bins.sum()) + len(n_bins))
-    if n_cells > MOST_CELLS:
+    if n_cells > MAX_CELLS:
         hint = "Lower max_depth or max_bins."
-        raise MessageError(f"sums must have at most {MOST_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)
+        raise MessageError(f"sums must have at most {MAX_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)
 
 
 def check_borders(borders: Floats) -> None:
     """Raise MessageError unless borders of margins increase and are few enough."""
-    if not 1 <= len(borders) <= MOST_BORDERS or not (np.diff(borders) > 0).all():
+    if not 1 <= len(borders) <= MAX_BORDERS or not (np.diff(borders) > 0).all():
         raise MessageError(
-            f"borders must be 1 to {MOST_BORDERS} increasing margins; got {len(borders)}", where="Ranking.borders"
+            f"borders must be 1 to {MAX_BORDERS} increasing margins; got {len(borders)}", where="Ranking.borders"
         )

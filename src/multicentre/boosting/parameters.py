@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from multicentre.boosting.maths import Columns, Penalty
-from multicentre.boosting.messages import LARGEST_BASE, MOST_CUTS, MOST_ROUNDS, RECORDS, Start
+from multicentre.boosting.messages import MAX_BASE, MAX_CUTS, MAX_ROUNDS, RECORDS, Start
 from multicentre.boosting.rounds import Plan
 from multicentre.boosting.trees import OBJECTIVES
 from multicentre.data.tabular import sources_of
@@ -15,18 +15,18 @@ from multicentre.estimator.parameters import Integer, ParameterRanges, Real, Whe
 from multicentre.trees.table import MAX_DEPTH
 
 # Largest penalty: far above the sums of gradients and curvatures of any study, so every leaf is already near zero.
-LARGEST_PENALTY = 1e12
-_PENALTY = Real(0, LARGEST_PENALTY)
+MAX_PENALTY = 1e12
+_PENALTY = Real(0, MAX_PENALTY)
 _SHARE = Real(0, 1, open="low")
 # Largest cut: just below the largest number in single precision, about 3.4e38.
-LARGEST_CUT = 3e38
+MAX_CUT = 3e38
 # Largest seed: a message carries it as a number in double precision.
-LARGEST_SEED = 2**53 - 1
+MAX_SEED = 2**53 - 1
 
 
 def _are_cuts(value: Any) -> bool:
     """Return whether a value is a list of lists of numbers in single precision."""
-    kinds, in_range = (list, tuple), Real(-LARGEST_CUT, LARGEST_CUT)
+    kinds, in_range = (list, tuple), Real(-MAX_CUT, MAX_CUT)
     return isinstance(value, kinds) and all(
         isinstance(column, kinds) and all(in_range.accepts(cut) for cut in column) for column in value
     )
@@ -59,17 +59,17 @@ def _is_name_or_names(value: Any) -> bool:
 
 
 RANGES: ParameterRanges = {
-    "n_estimators": Integer(1, MOST_ROUNDS),
+    "n_estimators": Integer(1, MAX_ROUNDS),
     "max_depth": Integer(1, MAX_DEPTH),
     "learning_rate": Real(0, 1, open="low"),
     "reg_lambda": _PENALTY,
     "reg_alpha": _PENALTY,
     "gamma": _PENALTY,
     "min_child_weight": _PENALTY,
-    "max_bins": Integer(2, MOST_CUTS + 1),
+    "max_bins": Integer(2, MAX_CUTS + 1),
     "min_samples_leaf": Integer(0, int(RECORDS)),
-    "base_score": (None, Real(-LARGEST_BASE, LARGEST_BASE)),
-    "n_iter_no_change": (None, Integer(1, MOST_ROUNDS)),
+    "base_score": (None, Real(-MAX_BASE, MAX_BASE)),
+    "n_iter_no_change": (None, Integer(1, MAX_ROUNDS)),
     "cuts": (None, Where("a list of lists of finite numbers", _are_cuts)),
     "subsample": _SHARE,
     "colsample_bytree": _SHARE,
@@ -79,7 +79,7 @@ RANGES: ParameterRanges = {
     "interaction_constraints": (None, Where("a list of lists of names", _are_sets)),
     "sample_weight": (None, Where("the name of a column", is_name)),
     "base_margin": (None, Where("the name of a column, or a list of names", _is_name_or_names)),
-    "random_state": Integer(0, LARGEST_SEED),
+    "random_state": Integer(0, MAX_SEED),
 }
 
 

@@ -28,7 +28,7 @@ _N_FURTHER = 4096
 # Divisions: a fourth would divide cells of a width near that of single precision.
 _N_DIVISIONS = 3
 # Error below which cells are not divided further: far below the sampling error of any validation records.
-_LEAST_ERROR = 1e-6
+_MIN_ERROR = 1e-6
 
 
 def find_area(count: Callable[[Singles], Sums]) -> tuple[float, float]:
@@ -53,7 +53,7 @@ def find_area(count: Callable[[Singles], Sums]) -> tuple[float, float]:
         # The first and the last cell have no end, and stay whole.
         mixed = np.flatnonzero((sums[:, 1:-1] > 0).all(axis=0)) + 1
         parts = [_divide(borders[cell - 1], borders[cell], _N_FURTHER // len(mixed)) for cell in mixed]
-        if area(sums)[1] <= _LEAST_ERROR or not any(len(part) > 2 for part in parts):
+        if area(sums)[1] <= _MIN_ERROR or not any(len(part) > 2 for part in parts):
             break
         requested = np.unique(np.concatenate(parts))
         borders, sums = _splice(

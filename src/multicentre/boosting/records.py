@@ -173,7 +173,7 @@ class Records:
 
 def in_range(sums: Sums) -> Sums:
     """Return sums clipped to the declared bound, so that no record can make a site refuse."""
-    largest = int(messages.LARGEST_SUM)
+    largest = int(messages.MAX_SUM)
     return np.clip(sums, -largest, largest) if sums.max() > largest or sums.min() < -largest else sums
 
 

@@ -37,7 +37,7 @@ from multicentre.boosting.maths import (
 )
 from multicentre.boosting.ranking import find_area
 from multicentre.boosting.site import BoostingSite
-from multicentre.boosting.trees import LARGEST_VALUE, Ensemble
+from multicentre.boosting.trees import MAX_VALUE, Ensemble
 from multicentre.core.rounds import History, Rounds
 from multicentre.core.session import Session
 from multicentre.core.tie_breaking import first_least
@@ -235,7 +235,7 @@ def to_ensemble(start: messages.Start, grown: messages.Grown) -> Ensemble:
     padded = np.append(start.cuts, np.float32(0.0))
     threshold = np.zeros(len(grown.column), dtype=np.float32)
     at_cut = padded[np.minimum(first[column] + np.maximum(cut, 0), len(start.cuts))]
-    limit = np.float32(LARGEST_VALUE)
+    limit = np.float32(MAX_VALUE)
     threshold[inner] = np.where(cut < 0, -limit, np.where(cut >= start.n_cuts[column], limit, at_cut))
     return Ensemble(
         start.objective,
@@ -266,6 +266,6 @@ def to_grown(ensemble: Ensemble, start: messages.Start) -> messages.Grown:
     for column in range(len(start.n_cuts)):
         here = ensemble.column == column
         threshold, cuts = ensemble.threshold[here], start.cuts[ends[column] : ends[column + 1]]
-        cut[here] = np.where(threshold <= -np.float32(LARGEST_VALUE), -1, np.searchsorted(cuts, threshold))
+        cut[here] = np.where(threshold <= -np.float32(MAX_VALUE), -1, np.searchsorted(cuts, threshold))
     nodes = (ensemble.default_left, ensemble.value, ensemble.gain, ensemble.cover, ensemble.weight)
     return messages.Grown(ensemble.roots, ensemble.column, cut, *nodes)

@@ -28,14 +28,14 @@ from numpy.typing import NDArray
 from multicentre.boosting import messages
 from multicentre.boosting.messages import (
     EXPONENTS,
-    LARGEST_RECORD_WEIGHT,
+    MAX_RECORD_WEIGHT,
     check_borders,
     check_level,
     check_start,
     check_trees,
 )
 from multicentre.boosting.records import Records
-from multicentre.boosting.trees import MOST_CLASSES, OBJECTIVES, check_margins, single
+from multicentre.boosting.trees import MAX_CLASSES, OBJECTIVES, check_margins, single
 from multicentre.core.calls import suggest_masks
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import Acknowledgement, step
@@ -117,7 +117,7 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
     @step(releases=messages.ClassCounts, when="once", summed=True)
     def count_classes(self, request: messages.OfClasses) -> messages.ClassCounts:
         """Count records by class, for the first margin."""
-        if self.data.outcome != "class" or not len(self.data.classes) <= request.n_classes <= MOST_CLASSES:
+        if self.data.outcome != "class" or not len(self.data.classes) <= request.n_classes <= MAX_CLASSES:
             raise SchemaMismatch(
                 f"the outcome must be one of at most {request.n_classes} classes; got {self.data.outcome}, "
                 f"{len(self.data.classes)} classes",
@@ -155,7 +155,7 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
         y = self.data.y.astype(np.float64) if is_share else self._outcomes()
         terms = in_units(y * weights, request.exponent)
         units = in_units(weights, int(request.weight_exponent or 0)) if is_weighted else np.ones(len(y))
-        total = np.clip([terms.sum(), units.sum()], -messages.LARGEST_SUM, messages.LARGEST_SUM).astype(np.int64)
+        total = np.clip([terms.sum(), units.sum()], -messages.MAX_SUM, messages.MAX_SUM).astype(np.int64)
         behind = len(y) if self.masked else fewest_different(np.column_stack([terms, units]))
         return messages.Outcomes(total, patients=behind)
 
@@ -288,9 +288,9 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
         if not self._roles.weights:
             return np.ones(len(self.data), dtype=np.float32)
         weights = self._columns_of(self._roles.weights)[:, 0]
-        if not ((weights >= 0) & (weights <= LARGEST_RECORD_WEIGHT)).all():
+        if not ((weights >= 0) & (weights <= MAX_RECORD_WEIGHT)).all():
             raise DataError(
-                f"weights must be numbers from 0 to {LARGEST_RECORD_WEIGHT:g}; at least one is missing or outside",
+                f"weights must be numbers from 0 to {MAX_RECORD_WEIGHT:g}; at least one is missing or outside",
                 where=self._roles.weights[0],
                 hint="Leave out records without a weight.",
             )
@@ -365,4 +365,4 @@ def count_magnitudes(values: NDArray[np.float64]) -> Sums:
 
 def in_units(values: NDArray[np.float64], exponent: int) -> NDArray[np.float64]:
     """Return values as whole multiples of two to the power of `exponent`, within the range of sums."""
-    return np.rint(np.clip(values * 2.0**-exponent, -messages.LARGEST_SUM, messages.LARGEST_SUM))
+    return np.rint(np.clip(values * 2.0**-exponent, -messages.MAX_SUM, messages.MAX_SUM))

@@ -22,13 +22,13 @@ Flags = NDArray[np.uint8]
 Doubles = NDArray[np.float64]
 
 # Largest number of classes: a round sends one tree per class.
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 # Largest finite threshold: every other finite value is below it.
-LARGEST_VALUE = float(np.finfo(np.float32).max)
+MAX_VALUE = float(np.finfo(np.float32).max)
 # Largest margin: its sums stay finite in single precision.
-LARGEST_MARGIN = 1e30
+MAX_MARGIN = 1e30
 # Largest log of a mean: its exponential, 2e130, and the square of that are finite in double precision.
-LARGEST_LOG_MEAN = 300.0
+MAX_LOG_MEAN = 300.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Objective:
 OBJECTIVES: dict[str, Objective] = {
     "binary:logistic": Objective("logloss"),
     "multi:softprob": Objective("mlogloss"),
-    # As LARGEST_MARGIN in `trees`.
+    # As MAX_MARGIN in `trees`.
     "reg:squarederror": Objective("rmse", largest_first_margin=1e30),
     # 0.7 is xgboost's default for counts.
     "count:poisson": Objective("poisson-nloglik", is_log=True, lowest=0.0, largest_step=0.7),
@@ -105,7 +105,7 @@ def check_objective(objective: str, n_classes: int, n_margins: int) -> None:
     >>> check_objective("multi:softprob", 3, 3)
     """
     many = objective == "multi:softprob"
-    fits = 2 <= n_classes <= MOST_CLASSES if many else n_classes == 2 * (objective == "binary:logistic")
+    fits = 2 <= n_classes <= MAX_CLASSES if many else n_classes == 2 * (objective == "binary:logistic")
     if objective not in OBJECTIVES or not fits or n_margins != (n_classes if many else 1):
         raise MessageError(
             f"classes and margins must fit {objective!r}; got {n_classes} classes and {n_margins} margins",
@@ -145,10 +145,10 @@ def check_margins(
         magnitudes += float(np.maximum.reduceat(np.abs(value), roots).sum())
         rises += float(np.maximum.reduceat(np.maximum(value, 0.0), roots).sum())
     largest, highest = float(np.abs(base).max()) + magnitudes, float(base.max()) + rises
-    if largest > LARGEST_MARGIN or (OBJECTIVES[objective].is_log and highest > LARGEST_LOG_MEAN):
+    if largest > MAX_MARGIN or (OBJECTIVES[objective].is_log and highest > MAX_LOG_MEAN):
         hint = "Use another unit of the outcome, or lower learning_rate."
         raise MessageError(
-            f"margins must be at most {LARGEST_MARGIN:g} for any record; got values that sum to {largest:g}",
+            f"margins must be at most {MAX_MARGIN:g} for any record; got values that sum to {largest:g}",
             where="value",
             hint=hint,
         )

@@ -10,7 +10,7 @@ from multicentre.core.printable import restored
 from multicentre.estimator.printing import table_text
 
 # Rows of one printed table, so that the results of an analysis fit a screen.
-MOST_ROWS = 20
+MAX_ROWS = 20
 # Letters of a line: a Table 1 with two groups and their difference.
 WIDTH = 140
 _MARKS = {"refused": "REFUSED", "failed": "NO RESULT", "waiting": "NOT RUN"}
@@ -67,7 +67,7 @@ def _table(path: Path, shown_path: str, *, is_first: bool) -> str:
     import pandas as pd
 
     frame = pd.read_csv(path, keep_default_na=False, na_values=[""]).map(restored).rename(columns=restored)
-    if len(frame) > MOST_ROWS and not is_first:
+    if len(frame) > MAX_ROWS and not is_first:
         return f"{path.stem}: {len(frame):,} rows in {shown_path}"
     names = frame.columns.tolist()
     if names[1:2] == ["label"]:  # a person reads labels, a program names
@@ -76,6 +76,6 @@ def _table(path: Path, shown_path: str, *, is_first: bool) -> str:
         frame = frame.set_index(names[0]).rename_axis(index=None if names[0] == "name" else names[0])
     else:
         frame.index = pd.Index([""] * len(frame))
-    text = table_text(frame.head(MOST_ROWS), width=WIDTH, elsewhere=shown_path)
+    text = table_text(frame.head(MAX_ROWS), width=WIDTH, elsewhere=shown_path)
     lines = f"{path.stem}\n{text}"
-    return lines if len(frame) <= MOST_ROWS else f"{lines}\n... {len(frame):,} rows in {shown_path}"
+    return lines if len(frame) <= MAX_ROWS else f"{lines}\n... {len(frame):,} rows in {shown_path}"

@@ -15,7 +15,7 @@ from multicentre.studies.run_state import Event, Loop, RunState
 # Widths of labels, of a bar, of a curve of the objective and of a step's name, which fit 80 columns.
 _LABEL, _BAR, _CURVE, _STEP = 11, 24, 40, 24
 # Rows of each table and list, so that a state fits a screen.
-_MOST_ROWS = 10
+_MAX_ROWS = 10
 _BLOCKS, _LETTERS = "▁▂▃▄▅▆▇█", "_.-=*#"
 
 
@@ -40,7 +40,7 @@ def describe_state(state: RunState, *, width: int = 80, blocks: bool = True, at:
         ("Sites", _sites(state)),
         ("Budget", [_budget(state)]),
         ("Left", _left(state)),
-        ("Refused", [f"{site}, {step}: {reason}" for site, step, reason in state.releases.refusals[-_MOST_ROWS:]]),
+        ("Refused", [f"{site}, {step}: {reason}" for site, step, reason in state.releases.refusals[-_MAX_ROWS:]]),
         ("Message", [state.message] if state.message else []),
     ]
     return "\n".join(line for label, lines in parts for line in _labelled(label, lines, width))
@@ -122,7 +122,7 @@ def _rounds(state: RunState) -> list[str]:
     if loop is None:
         return ["none so far"]
     before = [f"{one.name} ({one.number})" for one in state.loops.values() if one is not loop]
-    ended = [f"before: {', '.join(before[-_MOST_ROWS:])}"] if before else []
+    ended = [f"before: {', '.join(before[-_MAX_ROWS:])}"] if before else []
     if loop.ended:
         return [f"{loop.name}: ended after round {loop.number}", *ended]
     share = loop.number / loop.n_rounds if loop.n_rounds else 0.0
@@ -153,7 +153,7 @@ def _curve(values: Sequence[float], *, blocks: bool) -> list[str]:
 def _sites(state: RunState) -> list[str]:
     absences = {"lost": state.lost, "left out": state.left_out, "waiting for": state.awaited}
     details = [f"{label} {site}: {reason}" for label, sites in absences.items() for site, reason in sites.items()]
-    return [f"{len(state.answering)} of {len(state.sites)} answer", *details[:_MOST_ROWS]]
+    return [f"{len(state.answering)} of {len(state.sites)} answer", *details[:_MAX_ROWS]]
 
 
 def _budget(state: RunState) -> str:
@@ -176,7 +176,7 @@ def _left(state: RunState) -> list[str]:
         at_sites = [f"entries in the ledgers at the sites: {ends}"] if ends else []
         return [f"{state.bytes_from_sites:,} bytes of answers in {state.calls:,} calls", *at_sites]
     table = [["step", "times", "numbers", "bytes", "fewest", "left as"]]
-    for step, row in list(rows.items())[-_MOST_ROWS:]:
+    for step, row in list(rows.items())[-_MAX_ROWS:]:
         fewest = "-" if row.fewest is None else f"{row.fewest:,}"
         times = max(row.times.values())
         table.append(
@@ -190,7 +190,7 @@ def _left(state: RunState) -> list[str]:
             ]
         )
     n_sites = len({site for row in rows.values() for site in row.times})
-    hidden = [f"... and {len(rows) - _MOST_ROWS:,} earlier steps"] if len(rows) > _MOST_ROWS else []
+    hidden = [f"... and {len(rows) - _MAX_ROWS:,} earlier steps"] if len(rows) > _MAX_ROWS else []
     total = f"{state.releases.numbers:,} numbers, {state.releases.n_bytes:,} bytes from {n_sites} sites"
     counted = "fewest: smallest number of patients (or records) of a site behind a number"
     return [f"{total}; no patient's row", *align(table).splitlines(), *hidden, counted]

@@ -39,7 +39,7 @@ CLUSTERING_METRICS: Mapping[str, Metric] = {
 
 
 # Smallest cluster whose size is shown, the default minimum of a site's policy.
-LEAST_SHOWN = 10
+MIN_SHOWN = 10
 
 
 class AlignedClusterer(FederatedEstimator):
@@ -235,19 +235,19 @@ class AlignedClusterer(FederatedEstimator):
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the sizes of the clusters; counts from 1 to 9 are left out."""
         frame = self.to_frame()
-        is_small = frame["n_patients"] < LEAST_SHOWN
+        is_small = frame["n_patients"] < MIN_SHOWN
         return {"clusters": frame.astype(float).mask(is_small, axis=0)}
 
     def answer(self) -> str:
         """Return the number of clusters, patients and the sizes."""
         sizes = self.to_frame()["n_patients"].tolist()
-        listed = ", ".join(f"fewer than {LEAST_SHOWN}" if size < LEAST_SHOWN else f"{size:,}" for size in sizes)
+        listed = ", ".join(f"fewer than {MIN_SHOWN}" if size < MIN_SHOWN else f"{size:,}" for size in sizes)
         return f"{len(sizes)} clusters of {len(self.labels_):,} patients: {listed}."
 
     def main_figure(self) -> Figure:
         """Return the sizes of the clusters; those of fewer than 10 patients are left out."""
         sizes = self.to_frame()["n_patients"]
-        sizes = sizes[sizes >= LEAST_SHOWN]
+        sizes = sizes[sizes >= MIN_SHOWN]
         series = {"patients": [float(size) for size in sizes]}
         names = [f"cluster {name}" for name in sizes.index]
         return Bars("Sizes of the clusters", "Patients of each cluster.", "model", "patients", names, series, {})

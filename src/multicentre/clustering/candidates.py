@@ -45,7 +45,7 @@ N_SAMPLES, SHARE = 4, 0.8
 # Starts of k-means in a sample: fewer than in a fit, since this step takes most of the time.
 N_SAMPLE_STARTS = 3
 # Patients above which evidence comes from as many drawn at random, to bound the time.
-MOST_JUDGED = 5_000
+MAX_JUDGED = 5_000
 # Score from which a number is reproducible, and the difference within which two scores are close; chosen on data.
 REPRODUCIBLE, CLOSE = 0.9, 0.05
 Certainty = Literal["reproducible", "several", "weak"]
@@ -158,7 +158,7 @@ def judge_candidates(span: Span, n: int, most: int, steps: int, random_state: in
     (3, 'reproducible')
     """
     rng = np.random.default_rng(random_state)
-    judged = np.sort(rng.permutation(n)[:MOST_JUDGED])
+    judged = np.sort(rng.permutation(n)[:MAX_JUDGED])
     vectors, eigenvalues = span(judged)
     numbers = np.arange(2, most + 1)
     coordinates = [diffuse(vectors, eigenvalues, int(number), steps) for number in numbers]

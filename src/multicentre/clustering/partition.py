@@ -12,7 +12,7 @@ from multicentre.errors import ConfigurationError, DataError
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Largest seed: k-means draws the seeds of its starts as 32-bit integers.
-LARGEST_SEED = 2**31 - 1
+MAX_SEED = 2**31 - 1
 
 
 def partition_rows(
@@ -89,7 +89,7 @@ def _cluster(rows: Floats, n_clusters: int, n_init: int, random_state: int | np.
     from sklearn.exceptions import ConvergenceWarning
 
     if isinstance(random_state, np.random.Generator):
-        random_state = int(random_state.integers(LARGEST_SEED))
+        random_state = int(random_state.integers(MAX_SEED))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(KMeans(n_clusters, n_init=n_init, random_state=random_state).fit(rows).labels_)

@@ -295,7 +295,7 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
     """
     head, _, body = blob.partition(b"\n")
     try:
-        if len(head) > _LARGEST_LINE:
+        if len(head) > _MAX_LINE:
             raise ValueError
         line = json.loads(head.decode())
         if {name: type(value) for name, value in line.items()} not in _LINES:
@@ -420,7 +420,7 @@ DIGEST_BYTES = 32  # of SHA-256
 _DIGEST_LETTERS = frozenset("0123456789abcdef")
 _DEEPEST = 8  # nested selections; cross-validation within cross-validation of an alignment has 3
 _LONGEST = 256  # letters of a session's name, so that an entry of a ledger stays legible
-_LARGEST_LINE = 2**20  # bytes; a line with the names of 1,000 sites is smaller
+_MAX_LINE = 2**20  # bytes; a line with the names of 1,000 sites is smaller
 _SAME_VERSION = "Use the same version of multicentre at the coordinator and at the sites."
 _LINE = {"study": str, "session": str, "sequence": int, "method": str, "step": str, "peers": list}
 _ABSENT = type(None)

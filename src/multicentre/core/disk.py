@@ -13,7 +13,7 @@ from multicentre.core.storage import make_private_folder, write_atomically
 from multicentre.errors import ConfigurationError, SiteFailed
 
 # The messages of a round are stored before they are sent and have at most some tens of megabytes.
-LEAST_FREE_BYTES = 64 * 2**20
+MIN_FREE_BYTES = 64 * 2**20
 FULL_AT_SITE = "the disk of the site is full; nothing was released"
 _PROBE_BYTES = 2**16  # more than a file system stores within a directory entry
 
@@ -34,7 +34,7 @@ def check_space(folders: Iterable[Path]) -> None:
             free = free_bytes(folder)
         except OSError as error:
             raise cannot_write(folder, error) from None
-        if free is not None and free < LEAST_FREE_BYTES:
+        if free is not None and free < MIN_FREE_BYTES:
             raise cannot_write(folder, OSError(errno.ENOSPC, f"{free / 2**20:.0f} MiB are free"))
 
 
@@ -54,7 +54,7 @@ def is_full(error: BaseException) -> bool:
 def cannot_write(path: Path, error: OSError) -> ConfigurationError:
     """Return the error for a folder or file that cannot be written, with the remedy."""
     full = is_full(error)
-    needed = f"at least {LEAST_FREE_BYTES // 2**20} MiB free disk space" if full else "permission to write"
+    needed = f"at least {MIN_FREE_BYTES // 2**20} MiB free disk space" if full else "permission to write"
     return ConfigurationError(
         f"the folder must have {needed}; got: {error.strerror}",
         where=str(path),

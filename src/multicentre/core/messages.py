@@ -29,7 +29,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
     "text": (str,),
 }
 _INTEGERS = range(-(2**63), 2**63)  # int64, the widest integer of the wire format
-_LARGEST_COUNT = 2.0**40  # about 10^12: no site has more patients or records
+_MAX_COUNT = 2.0**40  # about 10^12: no site has more patients or records
 _SMALLEST = 2.0**-500  # squares and reciprocals of bounds and sensitivities stay finite
 # Fixed sizes that every platform has; float16 and int16 would lose digits or overflow in sums.
 DTYPES = ("f8", "f4", "i8", "i4", "u8", "u1", "b1")
@@ -227,7 +227,7 @@ def count(
     *,
     unit: str = "",
     keyed: bool = False,
-    bound: float = _LARGEST_COUNT,
+    bound: float = _MAX_COUNT,
     sensitivity: float | None = None,
     signed: bool = False,
     default: int | None = None,

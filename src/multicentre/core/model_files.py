@@ -29,13 +29,13 @@ FORMAT = 1
 """Version of the format; increased when an older reader cannot read new files."""
 
 DESCRIPTION, ARRAYS = "model.json", "model.npz"
-LARGEST_DESCRIPTION = 2**26
+MAX_DESCRIPTION = 2**26
 """Largest ``model.json`` in bytes (64 MiB); parsed, the text takes about ten times as much memory."""
 
-_LARGEST_HEADER = 10_000  # bytes of an array's header; NumPy's own limit
+_MAX_HEADER = 10_000  # bytes of an array's header; NumPy's own limit
 _LONGEST_NAME = 1_000  # letters of an array's name: views and columns may be part of it
 _LONGEST_VERSION = 64  # letters of a version in an error message
-_MOST_SIDES = 8  # no fitted model has arrays with more dimensions
+_MAX_SIDES = 8  # no fitted model has arrays with more dimensions
 _ANYTHING = "biuf"  # booleans, whole and real numbers: dtypes without references to other objects
 _ABSENT = type(None)
 _DESCRIBED: Mapping[str, tuple[type, ...]] = {
@@ -98,9 +98,9 @@ def write_model(folder: Path, description: Mapping[str, Any], arrays: Mapping[st
     whole = {"format": FORMAT, "version": version, **description, "arrays": declared}
     plain = json.loads(json.dumps(whole, default=_as_plain))
     text = escaped(json.dumps({**plain, "sha256": digest_of(plain, packed)}, indent=2, ensure_ascii=False)).encode()
-    if len(text) > LARGEST_DESCRIPTION:
+    if len(text) > MAX_DESCRIPTION:
         raise IntegrityError(
-            f"{DESCRIPTION} must be at most {LARGEST_DESCRIPTION:,} bytes; got {len(text):,}", where=str(folder)
+            f"{DESCRIPTION} must be at most {MAX_DESCRIPTION:,} bytes; got {len(text):,}", where=str(folder)
         )
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / ARRAYS, packed)
@@ -181,7 +181,7 @@ def check_finite(arrays: Mapping[str, NDArray[Any]], may_be_missing: Collection[
 
 
 def _read_description(folder: Path, version: str) -> dict[str, Any]:
-    text = _read(folder, DESCRIPTION, LARGEST_DESCRIPTION)
+    text = _read(folder, DESCRIPTION, MAX_DESCRIPTION)
     try:
         described = json.loads(text.decode(), object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
@@ -216,7 +216,7 @@ def _is_declaration(declared: Any) -> bool:
     if not isinstance(declared, dict) or set(declared) != {"dtype", "shape"}:
         return False
     dtype, shape = declared["dtype"], declared["shape"]
-    is_shape = isinstance(shape, list) and len(shape) <= _MOST_SIDES and all(type(n) is int and n >= 0 for n in shape)
+    is_shape = isinstance(shape, list) and len(shape) <= _MAX_SIDES and all(type(n) is int and n >= 0 for n in shape)
     if not is_shape or type(dtype) is not str or len(dtype) != 3:
         return False
     return dtype[0] in "<|" and dtype[1] in _ANYTHING and dtype[2] in "1248"
@@ -240,7 +240,7 @@ def _read_arrays(folder: Path, declared: Mapping[str, Any], packed: bytes) -> di
 
 def _check_size(folder: Path, name: str, declared: Mapping[str, Any], size: int) -> None:
     n_bytes = math.prod(declared["shape"]) * np.dtype(declared["dtype"]).itemsize
-    if not n_bytes < size <= n_bytes + _LARGEST_HEADER:
+    if not n_bytes < size <= n_bytes + _MAX_HEADER:
         _refuse(folder, f"the array {_quote(name)} must have {n_bytes:,} bytes as declared; it has another size")
 
 
@@ -248,7 +248,7 @@ def _array(folder: Path, name: str, declared: Mapping[str, Any], content: bytes)
     stream = io.BytesIO(content)
     version = npy.read_magic(stream)
     read: Callable[..., tuple[Any, ...]] = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran_order, dtype = read(stream, max_header_size=_LARGEST_HEADER)
+    shape, fortran_order, dtype = read(stream, max_header_size=_MAX_HEADER)
     if list(shape) != declared["shape"] or dtype.str != declared["dtype"]:
         _refuse(folder, f"the array {_quote(name)} must have the declared dtype and shape; it has others")
     values = np.frombuffer(content, dtype=dtype, count=math.prod(shape), offset=stream.tell())

@@ -13,10 +13,10 @@ from multicentre.errors import ConfigurationError
 LARGEST = 4 * 2**20  # bytes; settings, studies and rosters have some kilobytes
 _TOO_DEEP = "Values are nested too deep"
 # Levels of tables and lists in a file; ours have fewer than 20. Later steps, and Python, take some hundreds.
-MOST_LEVELS = 100
+MAX_LEVELS = 100
 # A dotted key of more parts, for which the parser of TOML takes quadratic time.
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
-_LONG_KEY = re.compile(rf"""(?<![A-Za-z0-9_"'-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}""")
+_LONG_KEY = re.compile(rf"""(?<![A-Za-z0-9_"'-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MAX_LEVELS}}}""")
 
 
 def load_json(text: str | bytes) -> Any:
@@ -62,7 +62,7 @@ def load_toml(content: str | bytes) -> dict[str, Any]:
 
 def _is_too_deep(content: Any) -> bool:
     level: list[Any] = [content] if isinstance(content, dict | list) else []
-    for _ in range(MOST_LEVELS):
+    for _ in range(MAX_LEVELS):
         level = [one for each in level for one in (each.values() if isinstance(each, dict) else each)]
         level = [each for each in level if isinstance(each, dict | list)]
     return bool(level)

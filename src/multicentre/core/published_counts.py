@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST_PUBLISHED = 5
+MIN_PUBLISHED = 5
 """Smallest count that is published, unless an analysis states another ``min_cell``."""
 
 # A mark "<3" can be two numbers; "<2" would be 1.
-LEAST_MARK = 3
+MIN_MARK = 3
 
 
 def is_small(counts: NDArray[Any], least: int) -> NDArray[np.bool_]:
@@ -30,7 +30,7 @@ def is_small(counts: NDArray[Any], least: int) -> NDArray[np.bool_]:
     return np.asarray((counts > 0) & (counts < least), dtype=np.bool_)
 
 
-def published(count: float | None, least: int = LEAST_PUBLISHED) -> int | None:
+def published(count: float | None, least: int = MIN_PUBLISHED) -> int | None:
     """Return a count for a file or a column of numbers: None for a small one.
 
     Examples
@@ -41,7 +41,7 @@ def published(count: float | None, least: int = LEAST_PUBLISHED) -> int | None:
     return None if count is None or 0 < count < least else round(count)
 
 
-def count_text(count: float | None, least: int = LEAST_PUBLISHED, *, is_hidden: bool | None = None) -> str:
+def count_text(count: float | None, least: int = MIN_PUBLISHED, *, is_hidden: bool | None = None) -> str:
     """Return a count as a text: "<5" for a small one (None stands for one), "-" for another that must not be shown.
 
     Parameters
@@ -59,4 +59,4 @@ def count_text(count: float | None, least: int = LEAST_PUBLISHED, *, is_hidden: 
     is_few = count is None or 0 < count < least
     if not (is_few if is_hidden is None else is_hidden):
         return f"{round(count or 0):,}"
-    return f"<{least}" if is_few and least >= LEAST_MARK else "-"
+    return f"<{least}" if is_few and least >= MIN_MARK else "-"

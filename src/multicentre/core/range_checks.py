@@ -21,7 +21,7 @@ from multicentre.errors import IntegrityError, MessageError, MulticentreError, n
 ROOM = {"gaussian": 16, "laplace": 50}
 """Range of noise in standard deviations or scales: values beyond have a probability below 1e-21 for either law."""
 
-LARGEST_COUNT = 2.0**40
+MAX_COUNT = 2.0**40
 """Bound of a count that declares none: about 10^12, more than any site has patients."""
 
 _COUNTED = {"patients", "records", "persons", "pairs", "sites", "entries"}
@@ -158,7 +158,7 @@ def extremes_of(value: Any) -> tuple[float, float] | None:
 
 def _bound(declaration: Declaration) -> float | None:
     if declaration.bound is None and is_tally(declaration):
-        return LARGEST_COUNT
+        return MAX_COUNT
     return declaration.bound
 
 

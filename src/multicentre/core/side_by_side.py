@@ -33,9 +33,9 @@ from multicentre.core.calls import Call, Engine, Outcome
 from multicentre.core.run_terms import Traffic
 
 # A site holds the records of each branch. Ten folds, the most in common use, still run in one wave.
-MOST_BRANCHES = 10
-_MOST_THREADS = 100  # their stacks take little memory; a federation may have more sites
-_MOST_IDLE_TURNS = 1000  # far more than branches wait for each other in a chain
+MAX_BRANCHES = 10
+_MAX_THREADS = 100  # their stacks take little memory; a federation may have more sites
+_MAX_IDLE_TURNS = 1000  # far more than branches wait for each other in a chain
 _PACKAGE = str(Path(__file__).parents[1])
 T = TypeVar("T")
 Outcomes = dict[str, Outcome]
@@ -74,8 +74,8 @@ def run(branches: Sequence[Callable[[], T]], *, at_once: int | None = None) -> l
     """
     if len(branches) < 2:
         return [branch() for branch in branches]
-    room = _ROOM.get() or _Room(MOST_BRANCHES - 1)
-    return _Lockstep(branches, room, min(at_once, _MOST_THREADS) if at_once else None).run()
+    room = _ROOM.get() or _Room(MAX_BRANCHES - 1)
+    return _Lockstep(branches, room, min(at_once, _MAX_THREADS) if at_once else None).run()
 
 
 def exchange(engine: Engine, calls: Mapping[str, Call], time_limit_s: float | None, traffic: Traffic) -> Outcomes:
@@ -265,7 +265,7 @@ class _Lockstep(Generic[T]):
     def _turn(self) -> bool:
         """Let every branch run until it waits or ends, and return whether there are calls to carry."""
         n_idle = 0
-        while n_idle < _MOST_IDLE_TURNS:
+        while n_idle < _MAX_IDLE_TURNS:
             n_ended = sum(branch.has_ended for branch in self._branches)
             self._run_each()
             living = self._living

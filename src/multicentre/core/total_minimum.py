@@ -14,7 +14,7 @@ from multicentre.core.messages import place
 from multicentre.core.steps import Release
 from multicentre.errors import DisclosureRefused, IntegrityError
 
-_MOST_PATIENTS = 2**40  # about 10^12: no total is about more patients
+_MAX_PATIENTS = 2**40  # about 10^12: no total is about more patients
 _ASK_STEWARDS = "One of the sites sent a wrong number; the masks hide which. Ask the stewards."
 Behind = Mapping[tuple[str, str], int]
 _HOW_TO_REACH_MINIMUM = (
@@ -49,7 +49,7 @@ def check_behind(kind: type[Release], behind: Behind, least: int) -> None:
         ...
     multicentre.errors.DisclosureRefused: Acknowledgement.total: the total must rest on at least 5 ...
     """
-    if impossible := [place(kind, *key) for key, patients in behind.items() if not 0 <= patients <= _MOST_PATIENTS]:
+    if impossible := [place(kind, *key) for key, patients in behind.items() if not 0 <= patients <= _MAX_PATIENTS]:
         raise IntegrityError(
             "the number of patients behind a total must be from 0 to 2^40; it is outside",
             where=", ".join(impossible),

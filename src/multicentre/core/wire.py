@@ -21,7 +21,7 @@ MAGIC = b"MC1\n"
 _ALIGNMENT = 8  # bytes of the largest dtype
 _SAME_VERSION = "Use the same version of multicentre at the coordinator and at the sites."
 _HEADER = {"type": str, "values": dict, "arrays": list}
-_MOST_VALUES = 2**40  # the product of sides stays an exact size, far above any message
+_MAX_VALUES = 2**40  # the product of sides stays an exact size, far above any message
 
 
 def encode(message: Message) -> bytes:
@@ -146,7 +146,7 @@ def _array_entry(entry: Any) -> tuple[str, str, str, tuple[int, ...]]:
         raise MessageError("the array table must list name, key, dtype and shape; it does not", where="wire")
     name, key, dtype, shape = entry
     sides_fit = isinstance(shape, list) and all(type(side) is int and side >= 0 for side in shape)
-    sides_fit = sides_fit and math.prod(max(side, 1) for side in shape) < _MOST_VALUES
+    sides_fit = sides_fit and math.prod(max(side, 1) for side in shape) < _MAX_VALUES
     if not (isinstance(name, str) and isinstance(key, str) and dtype in DTYPES and sides_fit):
         raise MessageError("the array table must list name, key, dtype and shape; it does not", where="wire")
     return name, key, dtype, tuple(shape)

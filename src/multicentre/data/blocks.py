@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Column = tuple[Kind, Floats]
 # An error names at most this many columns and counts the rest, so that a message stays readable.
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def place(view: str, *columns: str) -> str:
     >>> place("blood", "iron", "zinc")
     "view 'blood', columns 'iron', 'zinc'"
     """
-    names = ", ".join(repr(column) for column in columns[:MOST_NAMED])
-    more = f" and {len(columns) - MOST_NAMED} more" if len(columns) > MOST_NAMED else ""
+    names = ", ".join(repr(column) for column in columns[:MAX_NAMED])
+    more = f" and {len(columns) - MAX_NAMED} more" if len(columns) > MAX_NAMED else ""
     return f"view {view!r}" + (f", column{'s' if len(columns) > 1 else ''} {names}{more}" if columns else "")
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Rows: TypeAlias = "Sequence[int] | NDArray[np.integer[Any]]"
-# Limits on what an error lists, so that it stays readable: rows (MOST_ROWS_NAMED), columns (MOST_FAULTS_NAMED).
-MOST_ROWS_NAMED = 5
-MOST_FAULTS_NAMED = 20
+# Limits on what an error lists, so that it stays readable: rows (MAX_ROWS_NAMED), columns (MAX_FAULTS_NAMED).
+MAX_ROWS_NAMED = 5
+MAX_FAULTS_NAMED = 20
 # Name of the index of a table from which rows were left out: the index then holds the rows of the file, from 0.
 ROW_OF_FILE = "row of the file"
 POINTS = "Use decimal points (pandas: read_csv(..., decimal=','))."
@@ -67,7 +67,7 @@ def raise_faults(faults: Sequence[Fault], where: str = "") -> None:
     """
     if not faults:
         return
-    descriptions = [fault.what for fault in faults[:MOST_FAULTS_NAMED]]
+    descriptions = [fault.what for fault in faults[:MAX_FAULTS_NAMED]]
     if len(faults) > len(descriptions):
         descriptions.append(f"{len(faults) - len(descriptions)} more columns cannot be used")
     hint = " ".join(dict.fromkeys(fault.hint for fault in faults))
@@ -117,8 +117,8 @@ def name_rows(rows: Rows) -> str:
     >>> name_rows([5]), name_rows(range(8))
     ('row 6', 'rows 1, 2, 3, 4, 5 and 3 more')
     """
-    numbers = ", ".join(str(int(row) + 1) for row in rows[:MOST_ROWS_NAMED])
-    more = len(rows) - MOST_ROWS_NAMED
+    numbers = ", ".join(str(int(row) + 1) for row in rows[:MAX_ROWS_NAMED])
+    more = len(rows) - MAX_ROWS_NAMED
     return f"row {numbers}" if len(rows) == 1 else f"rows {numbers}" + (f" and {more} more" if more > 0 else "")
 
 

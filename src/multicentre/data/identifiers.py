@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 IDENTIFIER = "identifier"
 # Above 2**53 a float no longer represents every integer, so digits may be lost.
-_LARGEST_WHOLE = 2.0**53
+_MAX_WHOLE = 2.0**53
 
 
 class IdentifiersReadAsNumbers(UserWarning):
@@ -233,5 +233,5 @@ def _as_text(value: Any) -> Any:
         return value.isoformat()[:10]
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         return NotImplemented
-    is_digits = abs(value) < _LARGEST_WHOLE and value == int(value)  # type: ignore[operator]
+    is_digits = abs(value) < _MAX_WHOLE and value == int(value)  # type: ignore[operator]
     return str(int(value)) if is_digits else NotImplemented

@@ -23,7 +23,7 @@ from multicentre.errors import ConfigurationError, DataError
 
 RARE_STEPS = frozenset({"leave_out_rare"})
 # Columns that a message lists, so that it stays readable; as in `data.missing.values`.
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def leave_out_rare(session: Session, part: type[RareColumnsPart], covariates: Se
     if not remaining:
         raise DataError(
             "at least one covariate must vary among enough patients for the site's policy; these do not: "
-            f"{', '.join(answer.columns[:_MOST_NAMED])}",
+            f"{', '.join(answer.columns[:_MAX_NAMED])}",
             where="columns",
             hint="The site's estimates are left out; the joint fit includes its patients.",
         )

@@ -12,7 +12,7 @@ from multicentre.errors import DataError, SchemaMismatch
 Kind = Literal["number", "boolean"]
 Version = tuple[tuple[str, ...], tuple[Kind, ...]]
 # An error lists at most this many names, so that a message stays readable.
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 class Columned(Protocol):
@@ -73,7 +73,7 @@ def check_columns(site: str, data: Columned, first: str, expected: Columned) -> 
     """
     for what, names, others in (("columns", data.columns, expected.columns), ("levels", data.levels, expected.levels)):
         if names != others:
-            differing = ", ".join(sorted(set(names) ^ set(others))[:_MOST_NAMED])
+            differing = ", ".join(sorted(set(names) ^ set(others))[:_MAX_NAMED])
             raise SchemaMismatch(
                 f"{what} must be those of {first}, in the same order; "
                 f"got {f'differences in {differing}' if differing else 'another order'}",

@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 # Codes for missing numbers in questionnaires and registries. They are conventions, so a message may name them.
 CODES = (-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)
 # With fewer equal values the code may be coincidence; with fewer other values there is no range to compare with.
-LEAST_REPEATS = 3
+MIN_REPEATS = 3
 
 
 class DataWarning(UserWarning):
@@ -42,11 +42,11 @@ def find_codes(values: Floats) -> list[tuple[float, int]]:
     """
     observed = values[~np.isnan(values)]
     others = observed[~np.isin(observed, CODES)]
-    if len(others) < LEAST_REPEATS:
+    if len(others) < MIN_REPEATS:
         return []
     low, high = float(others.min()), float(others.max())
     counts = {code: int((observed == code).sum()) for code in CODES}
-    frequent = [(code, n) for code, n in counts.items() if n >= LEAST_REPEATS]
+    frequent = [(code, n) for code, n in counts.items() if n >= MIN_REPEATS]
     return [(code, n) for code, n in frequent if code < 0 <= low or max(low - code, code - high) > max(high - low, 1.0)]
 
 

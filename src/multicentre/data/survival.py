@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 # Codes fit into one byte; a larger one is probably a time or an identifier in the wrong column.
-MOST_CAUSES = 100
+MAX_CAUSES = 100
 TIMES = "Pass one time per patient, as a number."
 EVENT_CODES = "Code the event as 1, censoring as 0 and competing events as 2 and above."
 
@@ -264,10 +264,10 @@ def checked_events(event: ArrayLike, n_patients: int) -> NDArray[np.int8]:
     """
     values = _numbers(event, n_patients, "event", EVENT_CODES)
     with np.errstate(invalid="ignore"):
-        invalid = ~((values >= 0) & (values <= MOST_CAUSES) & (values == np.round(values)))
+        invalid = ~((values >= 0) & (values <= MAX_CAUSES) & (values == np.round(values)))
     if invalid.any():
         raise DataError(
-            f"events must be integers from 0 to {MOST_CAUSES}; {int(invalid.sum())} of {n_patients} are not",
+            f"events must be integers from 0 to {MAX_CAUSES}; {int(invalid.sum())} of {n_patients} are not",
             where="event",
             hint=EVENT_CODES,
         )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 # As in `boosting.trees`, where a round sends one tree per class; more values suggest a number or an identifier.
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 
 
 class TableData(Tabular):
@@ -285,7 +285,7 @@ def checked_classes(
         )
     names = None if classes is None else _checked_names(classes)
     places = _class_numbers(outcomes) if outcomes.dtype.kind in "biuf" else _class_positions(outcomes, names)
-    most = MOST_CLASSES if names is None else len(names)
+    most = MAX_CLASSES if names is None else len(names)
     n_undeclared = int((places >= most).sum())
     if n_undeclared:
         raise DataError(
@@ -300,9 +300,9 @@ def checked_classes(
 
 def _checked_names(classes: Sequence[str]) -> tuple[str, ...]:
     names = tuple(str(name) for name in classes)
-    if not 2 <= len(set(names)) == len(names) <= MOST_CLASSES or not all(names):
+    if not 2 <= len(set(names)) == len(names) <= MAX_CLASSES or not all(names):
         raise DataError(
-            f"classes must be 2 to {MOST_CLASSES} unique names; got {len(set(names) - {''})} unique of {len(names)}",
+            f"classes must be 2 to {MAX_CLASSES} unique names; got {len(set(names) - {''})} unique of {len(names)}",
             where="classes",
             hint="Name each class once.",
         )

@@ -17,13 +17,13 @@ from multicentre.errors import ConfigurationError
 
 MIMIC_SIZES: Mapping[str, int] = MappingProxyType({"procedure": 202, "diagnosis": 316})
 # The paper does not state its counts. With counts from 1 to 3, a model of zeros has an error of sqrt(14 / 3) = 2.16.
-LARGEST_COUNT = 3
+MAX_COUNT = 3
 # Sparse phenotypes: 8 of the 202 procedures (4 %) and of the 316 diagnoses (2.5 %) of MIMIC_SIZES.
 CODES_PER_PHENOTYPE = 8
 # One draw in ten is a random code, so that cells outside the phenotypes occur; the others follow the phenotypes.
 NOISE = 0.1
 # Odds ratios from exp(-3) = 0.05 to exp(3) = 20: protective, neutral and harmful phenotypes all occur.
-LARGEST_LOG_ODDS = 3.0
+MAX_LOG_ODDS = 3.0
 
 
 def simulate_paper_tensor(
@@ -80,7 +80,7 @@ def simulate_paper_tensor(
     shape = (n_patients, *sizes)
     cells = _draw_cells(random, math.prod(shape), max(1, round(density * math.prod(shape))))
     coordinates = np.column_stack(np.unravel_index(cells, shape))
-    counts = random.integers(1, LARGEST_COUNT, size=len(cells), endpoint=True)
+    counts = random.integers(1, MAX_COUNT, size=len(cells), endpoint=True)
     tensor = EventTensor(coordinates, counts, _code_names(size_of), n_patients=n_patients, ids=range(n_patients))
     source = SOURCES["paper_tensor"]
     sites = np.array(_site_names(n_sites))[_spread(n_patients, n_sites, skew=0.0)]
@@ -199,7 +199,7 @@ def _draw_truth(
     n_sites, rank = present.shape
     prevalence = planted.draw_prevalence(random, present)
     memberships = planted.draw_memberships(random, prevalence, rows)
-    log_odds = random.permutation(np.linspace(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, rank))
+    log_odds = random.permutation(np.linspace(-MAX_LOG_ODDS, MAX_LOG_ODDS, rank))
     return PlantedTruth(
         factors={mode: planted.factor(sets, sizes[mode]) for mode, sets in zip(sizes, code_sets, strict=True)},
         memberships=memberships,

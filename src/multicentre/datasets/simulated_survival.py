@@ -18,7 +18,7 @@ _SHAPE = 1.3
 # Months until the cumulative hazard of each cause is 1 for a patient with zeros; the second cause is rarer.
 _SCALES = (30.0, 60.0)
 # A hazard ratio of exp(0.8) = 2.2 per unit of the first column; the k-th column has 0.8 / k.
-_LARGEST_COEFFICIENT = 0.8
+_MAX_COEFFICIENT = 0.8
 # The interval shrinks by 2**80, more than the 2**52 of double precision, even if the root is near 0.
 _BISECTIONS = 80
 
@@ -67,7 +67,7 @@ class SurvivalTruth:
         Those of the first cause are 0.8, -0.8/2, 0.8/3, ... Those of the second cause are the same in reverse order.
         """
         order = np.arange(1, self.n_columns + 1)
-        effects = _LARGEST_COEFFICIENT * np.where(order % 2, 1.0, -1.0) / order
+        effects = _MAX_COEFFICIENT * np.where(order % 2, 1.0, -1.0) / order
         return effects if cause == 1 else effects[::-1].copy()
 
     def log_hazard_ratio(self, X: Floats, cause: int = 1) -> Floats:

@@ -29,7 +29,7 @@ from multicentre.errors import ConfigurationError, MessageError, MulticentreErro
 from multicentre.privacy.secure_sum.identity import bytes_of_hex, verify
 
 _TOKEN = re.compile(r"[0-9a-f]{32}")
-_LARGEST_ORDER = 4 * 2**20  # a study file has a few kilobytes
+_MAX_ORDER = 4 * 2**20  # a study file has a few kilobytes
 _NONCE_BYTES = 32  # 256 random bits never repeat
 _OTHERS_WRITE = 0o022  # write permission of group and others
 _REACHED_WITHIN_S = 1.0  # loopback answers or refuses at once; a rule that drops packets never answers
@@ -70,7 +70,7 @@ class Order:
             A field is missing, unknown, or has the wrong type.
         """
         try:
-            content = load_json(packed) if len(packed) <= _LARGEST_ORDER else {}
+            content = load_json(packed) if len(packed) <= _MAX_ORDER else {}
             order = cls(AnalystCard(**content.pop("card")), **content)
         except (ValueError, TypeError, KeyError, AttributeError, ConfigurationError):
             raise _malformed() from None
@@ -160,7 +160,7 @@ def receive_order(connection: socket.socket, superlink: int, warn: Callable[[str
     """
     nonce = secrets.token_hex(_NONCE_BYTES)
     send_frame(connection, _hello(nonce, superlink))
-    header, packed = expect_frame(connection, "order", _LARGEST_ORDER)
+    header, packed = expect_frame(connection, "order", _MAX_ORDER)
     order = Order.unpack(packed)
     try:
         signature = bytes_of_hex(str(header.get("signature")))

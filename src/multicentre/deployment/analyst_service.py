@@ -16,11 +16,11 @@ from multicentre.deployment.analysts import AdmittedAnalysts
 from multicentre.deployment.coordinator_folder import Consortium
 from multicentre.deployment.process import end_process_groups
 from multicentre.deployment.waiting_connections import WaitingConnections
-from multicentre.engines.remote.request_handler import MOST_RUNS
+from multicentre.engines.remote.request_handler import MAX_RUNS
 from multicentre.errors import ConfigurationError, MulticentreError, RefusedByPolicy
 
 _GREETING_S = 30.0  # an analyst's process sends its order at once; a busy machine may be slow
-_MOST_GREETINGS = 32  # each connection without an order holds a thread
+_MAX_GREETINGS = 32  # each connection without an order holds a thread
 _POLL_S = 0.2  # short for a person, and no measurable load
 PROGRAMME = ("-m", "multicentre.deployment.analyst_run")
 Report = Callable[[str], None]
@@ -54,7 +54,7 @@ class AnalystService:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
-        self._greetings = WaitingConnections(_MOST_GREETINGS, _GREETING_S)
+        self._greetings = WaitingConnections(_MAX_GREETINGS, _GREETING_S)
         self._thread = threading.Thread(target=self._serve, name="analysts", daemon=True)
         self._thread.start()
 
@@ -103,9 +103,9 @@ class AnalystService:
                 hint="Its administrator compares the fingerprint: multicentre coordinator admit-analyst CARD.",
             )
         with self._lock:
-            if self._stop.is_set() or len(self._running) >= MOST_RUNS:
+            if self._stop.is_set() or len(self._running) >= MAX_RUNS:
                 raise ConfigurationError(
-                    f"the coordinator must run at most {MOST_RUNS} studies at a time; wait until one has ended",
+                    f"the coordinator must run at most {MAX_RUNS} studies at a time; wait until one has ended",
                     where="analyst",
                 )
             process = self._start(connection)

@@ -18,9 +18,9 @@ from multicentre.errors import ConfigurationError
 
 _FETCH, _BUNDLES = "/v1/hub/fetch-fab", "/v1/bundles/"  # the first is the route of Flower's hub
 
-_LARGEST_QUERY_BYTES = 64 * 1024  # a query holds the name of an app and versions, below 1 KiB
+_MAX_QUERY_BYTES = 64 * 1024  # a query holds the name of an app and versions, below 1 KiB
 
-_MOST_WAITING = 64  # each connection without a complete request holds a thread
+_MAX_WAITING = 64  # each connection without a complete request holds a thread
 
 _REQUEST_WITHIN_S = 10.0  # clients are on this machine and send at once
 
@@ -76,7 +76,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], bundles: Callable[[], Mapping[str, Bundle]]) -> None:
         super().__init__(address, _Handler)
         self.bundles = bundles
-        self.waiting = WaitingConnections(_MOST_WAITING, _REQUEST_WITHIN_S)
+        self.waiting = WaitingConnections(_MAX_WAITING, _REQUEST_WITHIN_S)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _read_query(self) -> dict[str, Any] | None:
         size = self.headers.get("Content-Length", "")
-        if not size.isdecimal() or int(size) > _LARGEST_QUERY_BYTES:
+        if not size.isdecimal() or int(size) > _MAX_QUERY_BYTES:
             return None
         try:
             query = load_json(self.rfile.read(int(size)))

@@ -247,7 +247,7 @@ _REFUSALS = (403, 404)  # the answers of proxy/site.conf
 
 _TIMEOUT_S = 60.0  # per step of a connection; a closed port answers at once
 
-_LARGEST_ANSWER = 64 * 1024  # an error of the SuperLink has some hundred bytes
+_MAX_ANSWER = 64 * 1024  # an error of the SuperLink has some hundred bytes
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ def _by_superlink(response: http.client.HTTPResponse) -> bool:
     if "uvicorn" in response.headers.get("Server", ""):
         return True
     try:
-        content = json.loads(response.read(_LARGEST_ANSWER))
+        content = json.loads(response.read(_MAX_ANSWER))
     except (ValueError, http.client.HTTPException):
         return False
     return isinstance(content, dict)

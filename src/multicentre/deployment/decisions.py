@@ -11,7 +11,7 @@ from typing import Literal
 from multicentre.errors import ConfigurationError
 
 # Two or three sentences. A longer text belongs in a letter, and could carry a table.
-MOST_CHARACTERS = 300
+MAX_CHARACTERS = 300
 WHO_READS_IT = (
     "Everyone who asks this site to run the study receives the reason. Write no values and no counts of patients."
 )
@@ -64,9 +64,9 @@ def check_reason(reason: str) -> str:
     'The outcome is not collected here.'
     """
     reason = reason.strip()
-    if not 0 < len(reason) <= MOST_CHARACTERS:
+    if not 0 < len(reason) <= MAX_CHARACTERS:
         raise ConfigurationError(
-            f"reason must have 1 to {MOST_CHARACTERS} characters; got {len(reason)}",
+            f"reason must have 1 to {MAX_CHARACTERS} characters; got {len(reason)}",
             hint=f"Write one or two sentences. {WHO_READS_IT}",
         )
     if any(_is_control(character) for character in reason):

@@ -17,7 +17,7 @@ from multicentre.errors import ConfigurationError, MulticentreError
 
 FOLDER = "proposed"
 # A steward decides about a few files at a time; a fuller folder is not read.
-_MOST_FILES = 200
+_MAX_FILES = 200
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def read_proposed(site: Site) -> list[ProposedFile]:
     folder = site.folder / FOLDER
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     regular = [path for path in paths if path.is_file() and not path.is_symlink() and not path.name.startswith(".")]
-    return [_read(path, site) for path in regular[:_MOST_FILES]]
+    return [_read(path, site) for path in regular[:_MAX_FILES]]
 
 
 def find_proposed(site: Site, sha256: str) -> ProposedFile:

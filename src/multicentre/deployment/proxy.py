@@ -23,10 +23,10 @@ FLEET_ROUTES = (
     "push-object",
     "send-node-heartbeat",
 )
-LARGEST_BODY = "8m"  # Flower sends messages in chunks below this size
+MAX_BODY = "8m"  # Flower sends messages in chunks below this size
 # A site has a few connections; several hospitals may share one public address.
 CONNECTIONS_PER_ADDRESS = 64
-# Each can hold a body of LARGEST_BODY in memory before authentication: at most 3 GiB in total.
+# Each can hold a body of MAX_BODY in memory before authentication: at most 3 GiB in total.
 CONNECTIONS = 384
 # A call costs a site about 15 HTTP requests, and a large message one per chunk.
 REQUESTS_PER_SECOND = 500
@@ -141,7 +141,7 @@ def render_site(consortium: Consortium) -> str:
         "certificate": _quote(settings.tls.certificate),
         "key": _quote(settings.tls.key),
         "superlink_ca": _quote(consortium.superlink_ca),
-        "largest": LARGEST_BODY,
+        "largest": MAX_BODY,
         "routes": "|".join(FLEET_ROUTES),
         "per_second": REQUESTS_PER_SECOND,
         "waiting": REQUESTS_WAITING,

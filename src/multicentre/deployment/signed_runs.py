@@ -123,7 +123,7 @@ class SignedRuns:
 
 _AGAIN = "The analyst signs another attempt: multicentre run --resume RUN --coordinator SOCKET."
 
-_MOST_RUNS = 1000  # about 100 kB; a run with a thousand later ones is over
+_MAX_RUNS = 1000  # about 100 kB; a run with a thousand later ones is over
 
 
 class _Run(NamedTuple):
@@ -213,7 +213,7 @@ class OpenedRuns:
             return
         runs.pop(run, None)
         runs[run] = entry
-        content = [[name, *one] for name, one in list(runs.items())[-_MOST_RUNS:]]
+        content = [[name, *one] for name, one in list(runs.items())[-_MAX_RUNS:]]
         write_atomically(self._path, json.dumps(content).encode(), mode=0o600)
 
     def _read(self) -> dict[str, _Run]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from multicentre.core.disk import LEAST_FREE_BYTES, free_bytes
+from multicentre.core.disk import MIN_FREE_BYTES, free_bytes
 from multicentre.core.storage import is_held
 from multicentre.deployment.certificates import days_left
 from multicentre.deployment.connectivity import is_healthy
@@ -48,7 +48,7 @@ def site_status(site: Site) -> dict[str, Any]:
     free = free_bytes(site.folder)
     return {
         "name": site.name,
-        "ok": up and connected is not False and (free is None or free >= LEAST_FREE_BYTES),
+        "ok": up and connected is not False and (free is None or free >= MIN_FREE_BYTES),
         "up": up,
         "connected": connected,
         "last_heard": None if heard is None else _iso(heard),
@@ -66,7 +66,7 @@ def coordinator_status(consortium: Consortium, report: Callable[[str], None]) ->
     sites = Enrolment(consortium, report).sites() if answers else []
     free, days = free_bytes(consortium.folder), _days(consortium.settings.tls.certificate)
     return {
-        "ok": answers and days is not None and days > 0 and (free is None or free >= LEAST_FREE_BYTES),
+        "ok": answers and days is not None and days > 0 and (free is None or free >= MIN_FREE_BYTES),
         "up": up,
         "superlink": answers,
         "sites": {one.entry.card.name: {"status": one.status, "since": one.since} for one in sites},

@@ -29,7 +29,7 @@ from multicentre.validation.folds.subgroups import Conditions
 if TYPE_CHECKING:
     from multicentre.studies.study import Study
 
-_LEAST_SHARE = 1 - 1e-9  # tolerance for rounding of multipliers
+_MIN_SHARE = 1 - 1e-9  # tolerance for rounding of multipliers
 _LONGEST_NAME = 100  # the coordinator chooses the name, and ledger entries must stay short
 _HINT = "Run the study as it was approved, or have the changed one approved: multicentre site approve STUDY.toml."
 
@@ -261,4 +261,4 @@ def _covers(approved: Plan, plan: PlanShown) -> bool:
 def _is_sufficient(noise: Noise | None, planned: Noise) -> bool:
     if noise is None or noise.mechanism != planned.mechanism or set(noise.multipliers) != set(planned.multipliers):
         return False
-    return all(noise.multipliers[name] >= least * _LEAST_SHARE for name, least in planned.multipliers.items())
+    return all(noise.multipliers[name] >= least * _MIN_SHARE for name, least in planned.multipliers.items())

@@ -19,7 +19,7 @@ from multicentre.core.wire import decode, encode
 from multicentre.errors import ConfigurationError, QuorumLost
 from multicentre.privacy.ledger_heads import Head
 
-MOST_THREADS = 32  # more than the cores of most machines; a thousand threads wait for each other most of the time
+MAX_THREADS = 32  # more than the cores of most machines; a thousand threads wait for each other most of the time
 _POOL = "pool of sites"
 QUICK_S = 1e-3  # well above the cost of handing a call to a thread
 Outbox = SimpleQueue[tuple[str, int, Outcome | BaseException]]
@@ -109,7 +109,7 @@ class InProcess:
         """Run the calls in threads that the sites share: a thread per site would cost more than short steps."""
         outbox: Outbox = SimpleQueue()
         sites = dict.fromkeys(site for calls in batch for site in calls)
-        inboxes = [self._inbox(f"{_POOL} {number}") for number in range(min(len(sites), MOST_THREADS))]
+        inboxes = [self._inbox(f"{_POOL} {number}") for number in range(min(len(sites), MAX_THREADS))]
         for inbox, site in zip(itertools.cycle(inboxes), sites):
             for place, calls in enumerate(batch):
                 if site in calls:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multicentre.core.published_counts import LEAST_PUBLISHED
+from multicentre.core.published_counts import MIN_PUBLISHED
 from multicentre.estimator.figures import Bars, Figure
 from multicentre.estimator.model_in_force import HasModelInForce
 from multicentre.estimator.printing import frame_as_latex, p_cell
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Largest number of bars in a picture and of values in a sentence, so that both remain legible.
-MOST_BARS, MOST_VALUES = 20, 4
+MAX_BARS, MAX_VALUES = 20, 4
 # Most significant digits of an estimate; a narrower interval is printed as if it had no length.
-MOST_DIGITS = 6
+MAX_DIGITS = 6
 MISSING_PREFIX = "missing_"
 # An equals sign in brackets belongs to a parameter of a function, as in ns(age, df=3)[1].
 _LEVEL = re.compile(r"((?:[^=(]|\([^()]*\))+)=")
@@ -32,7 +32,7 @@ class Presented(HasModelInForce):
 
     exposure: str | None = None
     """Variable whose effect answers the study's question; the first one by default."""
-    least_published: int = LEAST_PUBLISHED
+    least_published: int = MIN_PUBLISHED
     """Smallest count that results state; see :mod:`multicentre.core.published_counts`."""
 
     def first_effect(self, names: Sequence[str]) -> int:
@@ -59,15 +59,15 @@ class Presented(HasModelInForce):
 
     def answer(self) -> str:
         """Return the result of the fit in one or two sentences, with its interval where there is one."""
-        values = number_column(self.to_frame()).head(MOST_VALUES)
+        values = number_column(self.to_frame()).head(MAX_VALUES)
         listed = "; ".join(f"{name} {number_text(value)}" for name, value in values.items())
         return f"{type(self).__name__}: {listed}." if listed else f"{type(self).__name__}: see the table."
 
     def main_figure(self) -> Figure:
         """Return the picture of :meth:`plot` as plain values."""
-        values = number_column(self.to_frame()).head(MOST_BARS)
+        values = number_column(self.to_frame()).head(MAX_BARS)
         title = type(self).__name__
-        caption = f"The first {MOST_BARS} rows at most of the table of results."
+        caption = f"The first {MAX_BARS} rows at most of the table of results."
         series = {str(values.name): [float(value) for value in values]}
         return Bars(title, caption, "model", str(values.name), [str(name) for name in values.index], series, {})
 
@@ -145,7 +145,7 @@ def interval_text(value: float, lower: float, upper: float, level: float) -> str
     """
     if not np.isfinite([lower, upper]).any():
         return number_text(value)
-    rounded = ((number_text(value, n), number_text(lower, n), number_text(upper, n)) for n in range(3, MOST_DIGITS + 1))
+    rounded = ((number_text(value, n), number_text(lower, n), number_text(upper, n)) for n in range(3, MAX_DIGITS + 1))
     texts = ("", "", "")
     for texts in rounded:
         if len(set(texts)) == len(texts):

@@ -16,7 +16,7 @@ from multicentre.formula.functions import SCALARS, apply_scalar, apply_spline
 
 Floats = NDArray[np.float64]
 # Levels of a column of numbers: with more, each would rest on few patients.
-MOST_LEVELS = 50
+MAX_LEVELS = 50
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ def level_values(factor: BuiltFactor, table: Table, fixed: tuple[str, str] = (""
             numbers = np.array([float(level) for level in factor.levels])
         except ValueError:
             raise MessageError("levels of a column of numbers must be numbers; got texts", where="formula") from None
-        if len(numbers) > MOST_LEVELS:
+        if len(numbers) > MAX_LEVELS:
             raise MessageError(
-                f"a column of numbers must have at most {MOST_LEVELS} levels; got {len(numbers)}", where="formula"
+                f"a column of numbers must have at most {MAX_LEVELS} levels; got {len(numbers)}", where="formula"
             )
         is_level = column == numbers
         values = np.where(is_level.any(axis=1, keepdims=True), is_level, np.nan)

@@ -19,18 +19,18 @@ from multicentre.core.messages import Message, array, flag, texts
 from multicentre.data.categories import join_level
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.formula.functions import (
-    LARGEST_EXPONENT,
     LEADING,
+    MAX_EXPONENT,
     apply_spline,
     check_function,
     has_domain,
 )
-from multicentre.formula.grammar import MOST_FACTORS
+from multicentre.formula.grammar import MAX_FACTORS
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Columns of a design; more do not fit into memory for a million patients.
-MOST_COLUMNS = 2000
+MAX_COLUMNS = 2000
 
 
 @dataclass(frozen=True)
@@ -179,20 +179,20 @@ class Design(Message):
         fits = fits and len(self.function_numbers_end) == len(self.functions) and n_usable >= 0
         fits = fits and len(self.names) == len(self.sources) == len(self.functions_end)
         fits = fits and bool(((self.terms >= 0) & (self.terms < n_usable)).all())
-        if not (fits and all(1 <= len(term) <= MOST_FACTORS for term in self.products)):
+        if not (fits and all(1 <= len(term) <= MAX_FACTORS for term in self.products)):
             raise MessageError("factors and terms of a design must fit each other; they do not", where="formula")
         for factor in self.factors:
             _check_factor(factor)
-        if any(sum(_degree(self.factors[place]) for place in term) > MOST_FACTORS for term in self.products):
+        if any(sum(_degree(self.factors[place]) for place in term) > MAX_FACTORS for term in self.products):
             raise MessageError(
-                f"the powers of a term must add up to at most {MOST_FACTORS}, a column without power counted as 1; "
+                f"the powers of a term must add up to at most {MAX_FACTORS}, a column without power counted as 1; "
                 "got more",
                 where="formula",
             )
         names = self.column_names
-        if len(set(names)) < len(names) or len(names) > MOST_COLUMNS:
+        if len(set(names)) < len(names) or len(names) > MAX_COLUMNS:
             raise MessageError(
-                f"a design must have different columns, at most {MOST_COLUMNS}; got {len(names)}", where="formula"
+                f"a design must have different columns, at most {MAX_COLUMNS}; got {len(names)}", where="formula"
             )
         return self
 
@@ -204,9 +204,9 @@ def _check_factor(factor: BuiltFactor) -> None:
     late = [step for step in factor.steps[1:] if has_domain(step.function, step.numbers)]
     inner_splines = [step for step in factor.steps[:-1] if step.function in LEADING]
     bad_levels = factor.levels and (factor.steps or len(set(factor.levels)) < max(len(factor.levels), 2))
-    if late or inner_splines or bad_levels or len(factor.steps) > MOST_FACTORS or _degree(factor) > LARGEST_EXPONENT:
+    if late or inner_splines or bad_levels or len(factor.steps) > MAX_FACTORS or _degree(factor) > MAX_EXPONENT:
         raise MessageError(
-            f"a factor must be a category with different levels, or at most {MOST_FACTORS} functions: logarithms and "
+            f"a factor must be a category with different levels, or at most {MAX_FACTORS} functions: logarithms and "
             "roots first, splines last, powers up to 3; got another",
             where=f"formula, {factor.name}",
         )

@@ -13,9 +13,9 @@ Numbers = tuple[float, ...]
 # Numbers that each function of one column needs.
 SCALARS = {"log": 0, "log1p": 0, "log2": 0, "log10": 0, "sqrt": 0, "power": 1, "centre": 1, "scale": 2}
 # Largest exponent: higher powers are dominated by the patient with the largest value.
-LARGEST_EXPONENT = 3.0
+MAX_EXPONENT = 3.0
 # Interior knots of a spline; more than 20 pieces are not smooth, and each piece rests on few patients.
-MOST_KNOTS = 20
+MAX_KNOTS = 20
 # Number before the boundary knots: only B-splines have a degree.
 LEADING = {"bs": 1, "ns": 0, "cr": 0}
 
@@ -30,13 +30,13 @@ def check_function(function: str, numbers: Numbers) -> None:
     """
     if function in SCALARS:
         fits = len(numbers) == SCALARS[function]
-        fits &= function != "power" or (fits and 0 < abs(numbers[0]) <= LARGEST_EXPONENT)
+        fits &= function != "power" or (fits and 0 < abs(numbers[0]) <= MAX_EXPONENT)
         fits &= function != "scale" or (fits and numbers[1] > 0)
     elif function in LEADING:
         lead = LEADING[function]
         lower_upper, knots = numbers[lead : lead + 2], numbers[lead + 2 :]
         ordered = np.diff([*lower_upper[:1], *knots, *lower_upper[1:]])
-        fits = len(lower_upper) == 2 and len(knots) <= MOST_KNOTS and bool((ordered > 0).all())
+        fits = len(lower_upper) == 2 and len(knots) <= MAX_KNOTS and bool((ordered > 0).all())
         fits &= not lead or (fits and numbers[0] in (1.0, 2.0, 3.0))
     else:
         raise MessageError(
@@ -44,8 +44,8 @@ def check_function(function: str, numbers: Numbers) -> None:
         )
     if not (fits and np.isfinite(numbers).all()):
         raise MessageError(
-            f"{function} must have exponents of at most {LARGEST_EXPONENT:g}, positive deviations, and at most "
-            f"{MOST_KNOTS} increasing knots between its boundary knots; got others",
+            f"{function} must have exponents of at most {MAX_EXPONENT:g}, positive deviations, and at most "
+            f"{MAX_KNOTS} increasing knots between its boundary knots; got others",
             where="formula",
         )
 

@@ -36,7 +36,7 @@ SPLINES = frozenset({"ns", "bs", "cr"})
 ALIASES = {"center": "centre"}
 # Highest power of a group of terms, and largest number of factors in a term. A product of more columns would rest on
 # few patients with extreme values.
-MOST_FACTORS = 3
+MAX_FACTORS = 3
 
 
 @dataclass(frozen=True)
@@ -154,11 +154,11 @@ class _Parser:
         if self._peek.kind != "end":
             raise self._error("expected a sign between terms", self._peek, "Join terms by +, : or *.")
         columns = [term for term in terms if term]
-        too_long = [term for term in columns if len(term) > MOST_FACTORS]
+        too_long = [term for term in columns if len(term) > MAX_FACTORS]
         if too_long or not columns:
             got = f"one of {len(too_long[0])}" if too_long else "no term"
             raise ConfigurationError(
-                f"a formula must have terms of 1 to {MOST_FACTORS} factors; got {got}",
+                f"a formula must have terms of 1 to {MAX_FACTORS} factors; got {got}",
                 where="formula",
                 hint="Name at least one column, and leave out interactions of more columns.",
             )

@@ -49,10 +49,10 @@ SHORT_STEP, SAFE_SHARE, MASKED_ERROR = 1e-5, 0.2, 1e-6
 # Smallest tolerance with masked sums, which are rounded to fixed-point numbers.
 MASKED_TOL = 1e-7
 # Rounds whose steps and changes of the information are stored: more than a fit to ordinary data needs.
-MOST_STORED = 8
+MAX_STORED = 8
 # Where sites withdraw their sums, the step is halved down to the first share, at most so often before a full step
 # succeeds. Otherwise the likelihood rises towards parameters at which too few patients decide.
-SMALLEST_SHARE, MOST_WITHDRAWN = 2.0**-12, 12
+SMALLEST_SHARE, MAX_WITHDRAWN = 2.0**-12, 12
 
 
 @dataclass(frozen=True)
@@ -262,8 +262,8 @@ def _climb(problem: Problem, before: Ascent, tried: Floats, at: Derivatives) -> 
     step = problem.next_step(tried, at)
     steps, changes = before.steps, before.changes
     if problem.looks_ahead and before.has_begun:
-        steps = np.concatenate([steps, (tried - before.point)[None]])[-MOST_STORED:]
-        changes = np.concatenate([changes, (at.information - before.information)[None]])[-MOST_STORED:]
+        steps = np.concatenate([steps, (tried - before.point)[None]])[-MAX_STORED:]
+        changes = np.concatenate([changes, (at.information - before.information)[None]])[-MAX_STORED:]
     share, n_withdrawn = problem.feasible_share(tried, step), before.n_withdrawn if before.share < 1.0 else 0.0
     if n_withdrawn:
         share = min(share, 2.0 * before.share)
@@ -274,7 +274,7 @@ def _climb(problem: Problem, before: Ascent, tried: Floats, at: Derivatives) -> 
 def _shorten(problem: Problem, before: Ascent) -> Ascent:
     """Return the state with half the step, after sites withdrew their sums at its end."""
     is_shortest = before.share <= SMALLEST_SHARE or not before.step.any()
-    if is_shortest or before.n_withdrawn >= MOST_WITHDRAWN:
+    if is_shortest or before.n_withdrawn >= MAX_WITHDRAWN:
         _refuse(problem, before)
     n_withdrawn = before.n_withdrawn + float(before.has_begun)
     return replace(before, share=before.share / 2.0, n_withdrawn=n_withdrawn)

@@ -36,14 +36,14 @@ ViewScale = Literal["view", "feature", "none"]
 SCALES: tuple[ViewScale, ...] = ("view", "feature", "none")
 
 # Squares of spreads above it are normal doubles.
-LEAST_SPREAD = 2.0**-500
+MIN_SPREAD = 2.0**-500
 
 # A column whose spread is a smaller share of its mean is constant at a site: more than rounding of doubles makes of it.
 CONSTANT = 1e-12
 
 # Squares in the agreed unit, which is near the spread of a column, or near its value where it varies at no site.
 # Rounding of masked sums of 50 sites is below, a difference of a thousandth between sites above.
-LEAST_SQUARES = 1e-5
+MIN_SQUARES = 1e-5
 
 # Blocks of a thousand columns then take 256 MB.
 BLOCK_ROWS = 2**15
@@ -313,7 +313,7 @@ def agree(session: Session, part: type[MultiViewPart]) -> Agreement:
 
 
 def _exponents(sizes: Floats) -> Floats:
-    return np.asarray(np.rint(np.log2(np.maximum(sizes, LEAST_SPREAD))))
+    return np.asarray(np.rint(np.log2(np.maximum(sizes, MIN_SPREAD))))
 
 
 def _check_entries(schema: MultiViewSchema, counts: Floats) -> None:
@@ -329,7 +329,7 @@ def _check_variation(schema: MultiViewSchema, squares: Floats) -> None:
     of_view = "each view must vary over the sites that take part; got a view without variation"
     _refuse_columns(
         schema,
-        squares < LEAST_SQUARES,
+        squares < MIN_SQUARES,
         of_view,
         "each column must vary over the patients of all sites; got a constant column",
     )

@@ -26,7 +26,7 @@ PATIENTS = 2.0**22
 # PATIENTS times 2**18 events: 2**22 * 2**18 = 2**40.
 COUNTS = 2.0**40
 # Threshold of named codes under any policy with a minimum: the default of `min_code_patients`.
-LEAST_NAMED = 10
+MIN_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class TensorPart(SitePart):
     def _least_named(self, request: Fewest) -> int:
         if self.least_behind <= 1:
             return max(request.fewest, 1)
-        least = max(self.least_behind, LEAST_NAMED)
+        least = max(self.least_behind, MIN_NAMED)
         if request.fewest > least:
             raise ConfigurationError(
                 f"min_code_patients must be at most {least}, the number of patients from which the site names a code; "

@@ -161,7 +161,7 @@ Floats = NDArray[np.float64]
 Titles = Mapping[str, str] | Literal[True] | None
 
 # Number of patients below which a figure is left out. A larger number protects rare groups better and hides more.
-LEAST_SHOWN = 10
+MIN_SHOWN = 10
 
 
 @dataclass(frozen=True, repr=False)
@@ -333,7 +333,7 @@ def share_of_patients(members: Floats | None, n_patients: float, rank: int) -> l
     """
     if members is None or not n_patients > 0:
         return [None] * rank
-    return [float(count / n_patients) if count >= LEAST_SHOWN else None for count in members]
+    return [float(count / n_patients) if count >= MIN_SHOWN else None for count in members]
 
 
 def _leading(column: Floats, names: Sequence[str], n_codes: int) -> list[tuple[str, float]]:

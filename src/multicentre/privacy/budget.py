@@ -31,7 +31,7 @@ from multicentre.privacy.ledger import Entry, Ledger, read_ledger
 _PATIENCE_S = 10.0  # another process locks the account for milliseconds only
 _SLACK = 1e-9  # rounding error of a plan that was made for exactly the budget
 _HALVINGS = 60  # more than the 52 bits of a double
-_LEAST_SHARE = 1e-12  # a smaller share is a rounding error of an exhausted budget
+_MIN_SHARE = 1e-12  # a smaller share is a rounding error of an exhausted budget
 
 
 class Account:
@@ -161,7 +161,7 @@ class Account:
             middle = (low + high) / 2
             fits = (self.spent + _scaled(cost, middle)).epsilon(self.limit.delta) <= self.limit.epsilon
             low, high = (middle, high) if fits else (low, middle)
-        return low if low > _LEAST_SHARE else 0.0
+        return low if low > _MIN_SHARE else 0.0
 
 
 def _resolved(path: Path) -> Path:

@@ -24,7 +24,7 @@ from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.budget import Account
 from multicentre.privacy.mechanisms import (
-    LARGEST_SCALE,
+    MAX_SCALE,
     gaussian_noise,
     geometric_noise,
     quantised_sensitivity,
@@ -175,7 +175,7 @@ def _is_noised(call: Call) -> bool:
 # Rounding to the grid adds at most sqrt(values) / 2**20 of the sensitivity, about a millionth per value.
 STEPS_PER_SCALE = 2.0**20
 # A sum of shares differs from one draw of the total by less than exp(-19 s**2): 1e-33 for s = 2 steps.
-FEWEST_STEPS = 2.0
+MIN_STEPS = 2.0
 # From this scale on, delta of the discrete Gaussian has a relative difference below 1e-8 from the continuous one.
 EXACT_FROM = 2.0**16
 # Values of up to 2**52 steps stay exact in float64, which has 53 significant bits.
@@ -242,9 +242,9 @@ def check_scales(kind: type[Release], noise: Noise, sharers: int, finest: Mappin
         assert declaration.sensitivity is not None  # the check of the plan guarantees it
         scale = multiplier * declaration.sensitivity / step
         share = scale / math.sqrt(sharers) if noise.mechanism == "gaussian" else math.inf
-        if share < FEWEST_STEPS or scale > LARGEST_SCALE:
+        if share < MIN_STEPS or scale > MAX_SCALE:
             raise ConfigurationError(
-                f"the noise must be from {FEWEST_STEPS:g} to {LARGEST_SCALE:.2g} steps of the field's grid; "
+                f"the noise must be from {MIN_STEPS:g} to {MAX_SCALE:.2g} steps of the field's grid; "
                 f"got {min(share, scale):.2g}",
                 where=place(kind, name),
                 hint="Declare a narrower range, or a real number instead of an integer, or plan different noise.",

@@ -58,7 +58,7 @@ from multicentre.privacy.policy import ASK_STEWARD, Policy, Refusal, find_unperm
 from multicentre.privacy.sites_per_field import Field, SiteFields, SitesBehind, find_lone_fields
 
 # With a privacy budget, the failure of a step may depend on one patient. Three failures disclose at most three bits.
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 _LOCKED = "See the site's log, correct the data or the study there, and create a new federation."
 
 
@@ -173,8 +173,8 @@ class Guard:
     def _refusals(self, call: Call) -> Iterator[Refusal | None]:
         """Yield the refusals of a call, in the order in which they are checked."""
         policy, part, releases = self.policy, call.step.part, call.step.releases
-        if self._has_budget and self._failures >= MOST_FAILURES and part.holds_patients:
-            reason = f"at most {MOST_FAILURES} steps may fail at a site with a privacy budget; got {self._failures}"
+        if self._has_budget and self._failures >= MAX_FAILURES and part.holds_patients:
+            reason = f"at most {MAX_FAILURES} steps may fail at a site with a privacy budget; got {self._failures}"
             yield Refusal("epsilon", reason, hint=_LOCKED)
         if releases.concerns_patients:
             yield self._find_method_refusal(call.step.method, part)

@@ -20,7 +20,7 @@ from multicentre.privacy.secure_sum.identity import Identity, bytes_of_hex, veri
 GENESIS = "0" * 64
 _ENTRY, _STATEMENT = "multicentre ledger entry v1", "multicentre ledger heads v1"
 # Limits of content from another party: integers that are exact in JSON, the length of a name, and 16 MiB for a list.
-_MOST_ENTRIES, _LONGEST_NAME, _LARGEST = 2**53, 1000, 2**24
+_MAX_ENTRIES, _LONGEST_NAME, _LARGEST = 2**53, 1000, 2**24
 _DIGITS = frozenset("0123456789abcdef")
 
 
@@ -75,7 +75,7 @@ class Head:
         head = cls(**content)
         lengths = {head.hash: 64, head.key: 64, head.signature: 128}
         fits = all(len(text) == length and set(text) <= _DIGITS for text, length in lengths.items())
-        if not fits or not 0 <= head.entries < _MOST_ENTRIES or len(head.study) > _LONGEST_NAME:
+        if not fits or not 0 <= head.entries < _MAX_ENTRIES or len(head.study) > _LONGEST_NAME:
             raise IntegrityError(
                 "the end of a ledger must have a valid number, hash, study, key and signature; got an invalid one",
                 where="head",

@@ -31,7 +31,7 @@ Keys = Mapping[str, Collection[str]]
 HEADS = "heads.json"
 # Each site of a group stores the ends of all others, about 300 bytes each. A simulation of a thousand sites would write
 # hundreds of megabytes per checkpoint if all sites were one group.
-MOST_IN_GROUP = 32
+MAX_IN_GROUP = 32
 _SHORTENED = "Restore the latest copy of the site's ledger, and ask its steward who changed it."
 SHORTENED, ACKNOWLEDGED = "shortened", "acknowledged"  # events of a ledger that lost entries
 _ACKNOWLEDGE = (
@@ -309,7 +309,7 @@ class HeadRecord:
         self._written = dict(self._heads)
         write_atomically(self._path, Statement.signed(self._heads, self._signer).packed)
         sites = sorted(self._heads)
-        n_groups = -(-len(sites) // MOST_IN_GROUP)
+        n_groups = -(-len(sites) // MAX_IN_GROUP)
         packed_by_site: dict[str, bytes] = {}
         for group in (sites[first::n_groups] for first in range(n_groups)):
             statement = Statement.signed({site: self._heads[site] for site in group}, self._signer)

@@ -40,7 +40,7 @@ Integers = NDArray[np.int64]
 Norm = Literal["l1", "l2"]
 
 EXACT_SIZE = 1000  # OpenDP draws this number of values in about 10 ms
-LARGEST_SCALE = 2.0**50  # 2**13 scales fit into 63 bits, far more than the largest possible draw
+MAX_SCALE = 2.0**50  # 2**13 scales fit into 63 bits, far more than the largest possible draw
 
 _BLOCK = 1 << 16  # half a megabyte of uniform numbers at a time
 
@@ -285,9 +285,9 @@ def _exact(law: Literal["gaussian", "laplace"], shape: tuple[int, ...], scale: f
 def _check_scale(scale: float) -> None:
     if not scale > 0:
         raise ConfigurationError(f"scale must be above 0; got {scale}", where="scale")
-    if scale > LARGEST_SCALE:
+    if scale > MAX_SCALE:
         raise ConfigurationError(
-            f"scale must be at most {LARGEST_SCALE:.3g} grid steps, to fit 64-bit integers; got {scale:.3g}",
+            f"scale must be at most {MAX_SCALE:.3g} grid steps, to fit 64-bit integers; got {scale:.3g}",
             where="scale",
             hint="Use a coarser grid, with a larger step.",
         )

@@ -16,7 +16,7 @@ from multicentre.core.steps import Step
 from multicentre.errors import ConfigurationError, MulticentreError, RefusedByPolicy, nearest_name
 from multicentre.privacy.allowed_methods import check_allowed
 
-LEAST_EPSILON = 1e-6  # a smaller epsilon, or one above its inverse, is a typing error
+MIN_EPSILON = 1e-6  # a smaller epsilon, or one above its inverse, is a typing error
 Relations = Literal["none", "summed", "listed", "dense"]
 RELATIONS: tuple[str, ...] = get_args(Relations)
 ASK_STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
@@ -124,9 +124,9 @@ class Policy:
             raise ConfigurationError(
                 f"relations must be one of {', '.join(RELATIONS)}; got {self.relations!r}", where="policy, relations"
             )
-        if self.epsilon is not None and not LEAST_EPSILON <= _number(self.epsilon) <= 1 / LEAST_EPSILON:
+        if self.epsilon is not None and not MIN_EPSILON <= _number(self.epsilon) <= 1 / MIN_EPSILON:
             raise ConfigurationError(
-                f"epsilon must be a number from {LEAST_EPSILON:g} to {1 / LEAST_EPSILON:g}; got {self.epsilon!r}",
+                f"epsilon must be a number from {MIN_EPSILON:g} to {1 / MIN_EPSILON:g}; got {self.epsilon!r}",
                 where="policy, epsilon",
                 hint="Values from 0.1 to 10 are usual. Leave epsilon out for no budget.",
             )

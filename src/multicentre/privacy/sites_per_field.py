@@ -29,7 +29,7 @@ _HINT = (
     "Leave the view or column out at every site, or add sites that have it. With a quorum of all sites, no site can be "
     "missing from the sum."
 )
-_MOST_NAMED = 5  # fields in a message; a longer list would hide the rest of the message
+_MAX_NAMED = 5  # fields in a message; a longer list would hide the rest of the message
 _LONGEST = 2**24  # letters of a list: 100,000 columns with names of 100 letters fit
 
 
@@ -179,8 +179,8 @@ def find_lone_fields(behind: Mapping[Field, SitesBehind], least: int) -> Refusal
     lone = [f"{n} for {place} (at {name_some(sites)})" for place, (n, sites) in behind.items() if n < least]
     if not lone:
         return None
-    more = f" and {len(lone) - _MOST_NAMED} more" if len(lone) > _MOST_NAMED else ""
-    listed = ", ".join(lone[:_MOST_NAMED])
+    more = f" and {len(lone) - _MAX_NAMED} more" if len(lone) > _MAX_NAMED else ""
+    listed = ", ".join(lone[:_MAX_NAMED])
     reason = f"at least {least} sites must have each view and column of a masked sum; got {listed}{more}"
     return Refusal("min_sites_in_sum", reason, hint=f"{_HINT} {ASK_STEWARD}")
 

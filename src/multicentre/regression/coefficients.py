@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 INTERCEPT = "(intercept)"
 # Largest number of rows in the table and the plot of a report.
-MOST_ROWS = 40
+MAX_ROWS = 40
 # Names of exponentiated coefficients by link; other links have none.
 RATIOS: Mapping[str, str] = {"logit": "odds_ratio", "cloglog": "hazard_ratio", "log": "ratio"}
 
@@ -119,7 +119,7 @@ class HasCoefficients(HasFormulaEffects, HasLinearModel):
         check_is_fitted(self, "model_")
         ratio = RATIOS.get(self.model_.link, "")
         bases = self._bases
-        places = [place for place, name in enumerate(self.feature_names_in_) if name not in bases][:MOST_ROWS]
+        places = [place for place, name in enumerate(self.feature_names_in_) if name not in bases][:MAX_ROWS]
         if not places and (curves := self.effect_figures()):
             return curves[0]
         ends = np.column_stack([self.coef_, self.intervals_[1:]])[places]

@@ -32,7 +32,7 @@ DISPERSED = frozenset({"gaussian", "gamma"})
 # Predicted probabilities are kept this far from 0 and 1 in the derivatives of links other than the logit.
 SMALLEST_SHARE = 1e-12
 # Largest linear predictor of the log link: exp(300) is finite, and so are its products with sums of patients.
-LARGEST_PREDICTOR = 300.0
+MAX_PREDICTOR = 300.0
 # Relative size of an eigenvalue of the correlations below which columns depend on each other; with masked sums, whose
 # rounding makes the smallest eigenvalues larger, the second.
 DEPENDENT, DEPENDENT_MASKED = 1e-10, 1e-7
@@ -91,7 +91,7 @@ def predicted_mean(link: Link, predictor: Floats) -> Floats:
         return np.asarray(expit(predictor), dtype=np.float64)
     if link == "probit":
         return np.asarray(ndtr(predictor), dtype=np.float64)
-    exponentials = np.exp(np.minimum(predictor, LARGEST_PREDICTOR))
+    exponentials = np.exp(np.minimum(predictor, MAX_PREDICTOR))
     return -np.expm1(-exponentials) if link == "cloglog" else exponentials
 
 
@@ -130,7 +130,7 @@ def slopes(link: Link, predictor: Floats, mean: Floats) -> tuple[Floats, Floats]
     if link == "probit":
         first = norm.pdf(predictor)
         return first, -predictor * first
-    exponentials = np.exp(np.minimum(predictor, LARGEST_PREDICTOR))
+    exponentials = np.exp(np.minimum(predictor, MAX_PREDICTOR))
     if link == "log":
         return exponentials, exponentials
     first = exponentials * np.exp(-exponentials)
@@ -195,7 +195,7 @@ def _log_share(link: Link, outcome: Floats, predictor: Floats) -> Floats:
         return -np.logaddexp(0.0, np.where(has_outcome, -predictor, predictor))
     if link == "probit":
         return np.asarray(log_ndtr(np.where(has_outcome, predictor, -predictor)), dtype=np.float64)
-    hazard = np.exp(np.minimum(predictor, LARGEST_PREDICTOR))
+    hazard = np.exp(np.minimum(predictor, MAX_PREDICTOR))
     return np.where(has_outcome, np.log(np.maximum(-np.expm1(-hazard), SMALLEST_SHARE)), -hazard)
 
 

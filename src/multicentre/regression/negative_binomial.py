@@ -21,9 +21,9 @@ from scipy.special import gammaln, xlogy
 
 Floats = NDArray[np.float64]
 # Largest exponent of a mean, as in maths.py.
-LARGEST_PREDICTOR = 300.0
+MAX_PREDICTOR = 300.0
 # Largest count: the sums over whole numbers below it take 100 MB.
-LARGEST_COUNT = 2**22
+MAX_COUNT = 2**22
 # Below this product of overdispersion and mean, functions are computed by series of 8 terms: 0.02**8 is 3e-14, and the
 # closed forms lose at most 5 digits above it.
 SMALL, N_TERMS = 0.02, 8
@@ -95,7 +95,7 @@ def log_likelihoods(outcome: Floats, predictor: Floats, alpha: float) -> Floats:
     >>> bool(np.isclose(found[0], nbinom.logpmf(3, 2.0, 0.5)))
     True
     """
-    mean = np.exp(np.minimum(predictor, LARGEST_PREDICTOR))
+    mean = np.exp(np.minimum(predictor, MAX_PREDICTOR))
     logs = _sums_below(outcome, alpha)[0]
     z = alpha * mean
     terms = logs + outcome * predictor - outcome * np.log1p(z) - mean * _log_ratio(z) - gammaln(outcome + 1.0)
@@ -110,7 +110,7 @@ def count_deviances(outcome: Floats, predictor: Floats, alpha: float) -> Floats:
     >>> count_deviances(np.array([2.0, 2.0]), np.log([2.0, 1.0]), 0.0).round(4).tolist()
     [0.0, 0.7726]
     """
-    mean = np.exp(np.minimum(predictor, LARGEST_PREDICTOR))
+    mean = np.exp(np.minimum(predictor, MAX_PREDICTOR))
     logs = outcome * (np.log1p(alpha * outcome) - np.log1p(alpha * mean))
     rest = outcome * _log_ratio(alpha * outcome) - mean * _log_ratio(alpha * mean)
     return np.asarray(2.0 * (xlogy(outcome, outcome / mean) - logs - rest), dtype=np.float64)
@@ -137,7 +137,7 @@ def derive_counts(
     >>> found.gradient.tolist(), found.slope
     ([0.0], 2.0)
     """
-    mean = np.exp(np.minimum(predictor, LARGEST_PREDICTOR))
+    mean = np.exp(np.minimum(predictor, MAX_PREDICTOR))
     z = alpha * mean
     _, below, below_squared = _sums_below(outcome, alpha)
     excess, excess_slope = _excess(z)

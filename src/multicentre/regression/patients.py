@@ -25,7 +25,7 @@ from multicentre.errors import ConfigurationError, DataError, MessageError, Sche
 from multicentre.formula.site import FormulaPart
 from multicentre.regression import messages
 from multicentre.regression.maths import LINKS, Family, Link, Terms, saturated
-from multicentre.regression.negative_binomial import LARGEST_COUNT
+from multicentre.regression.negative_binomial import MAX_COUNT
 
 Floats = NDArray[np.float64]
 # Handling of missing entries by the regression models.
@@ -247,10 +247,10 @@ class RegressionPatients(RegressionColumns):
         wrong = {
             "poisson": outcome < 0,
             "gamma": outcome <= 0,
-            "negative_binomial": (outcome < 0) | (outcome != np.rint(outcome)) | (outcome > LARGEST_COUNT),
+            "negative_binomial": (outcome < 0) | (outcome != np.rint(outcome)) | (outcome > MAX_COUNT),
         }.get(family, np.zeros(0, dtype=np.bool_))
         if wrong.any():
-            whole = f"whole numbers from 0 to {LARGEST_COUNT:,}"
+            whole = f"whole numbers from 0 to {MAX_COUNT:,}"
             expected = {"poisson": "at least 0", "gamma": "positive"}.get(family, whole)
             raise DataError(
                 f"outcomes of family {family} must be {expected}; some are not",

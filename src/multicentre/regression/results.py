@@ -20,7 +20,7 @@ from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_
 from multicentre.regression import messages
 from multicentre.regression.coefficients import (
     INTERCEPT,
-    MOST_ROWS,
+    MAX_ROWS,
     RATIOS,
     SAVED_NUMBER,
     HasCoefficients,
@@ -273,7 +273,7 @@ class RegressionResults(HasCoefficients, FederatedEstimator):
         return [*figures, self._table_of_tests()] if self.tests_ else figures
 
     def _coefficient_table(self, level: str) -> Table:
-        table, ratio = self.with_terms(self.to_frame()).iloc[:MOST_ROWS], RATIOS.get(self._link)
+        table, ratio = self.with_terms(self.to_frame()).iloc[:MAX_ROWS], RATIOS.get(self._link)
         parts = ["coefficient", "lower", "upper", "standard_error"]
         if ratio:
             parts = [ratio, f"{ratio}_lower", f"{ratio}_upper", "p_value", "coefficient", "standard_error"]

@@ -61,7 +61,7 @@ Floats = NDArray[np.float64]
 # to this counts as 0.
 SUM_ROUNDING = 1e-5
 # Coefficients per standard deviation from which the rounds start are at most this, as second moments may exaggerate.
-LARGEST_START = 5.0
+MAX_START = 5.0
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Agreed(Columns):
             first = start_coefficients(family, products, cross, self.totals.weight, mean)
             if family == "gaussian" and link == "log":
                 first = first / mean if mean > 0 else np.zeros_like(first)  # one Fisher step from the mean
-            step[1:] = np.clip(first, -LARGEST_START, LARGEST_START) if link != "identity" else first
+            step[1:] = np.clip(first, -MAX_START, MAX_START) if link != "identity" else first
         return coefficients, step
 
     def reported(self, *, null: bool) -> Reported:

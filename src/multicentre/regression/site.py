@@ -25,7 +25,7 @@ from multicentre.errors import ConfigurationError, MessageError
 from multicentre.regression import messages
 from multicentre.regression.effects import EffectsPart
 from multicentre.regression.maths import (
-    LARGEST_PREDICTOR,
+    MAX_PREDICTOR,
     Terms,
     derive,
     patient_terms,
@@ -177,7 +177,7 @@ class RegressionSite(EffectsPart, PrivateSteps):
         """Return linear predictors with the site's intercept at the maximum of its likelihood."""
         family, link = self._family, self._link
         if is_one_sided(family, outcome, self._weights):
-            return np.full_like(predictor, LARGEST_PREDICTOR if outcome[self._weights > 0][0] else -LARGEST_PREDICTOR)
+            return np.full_like(predictor, MAX_PREDICTOR if outcome[self._weights > 0][0] else -MAX_PREDICTOR)
         return predictor + maximise_intercept(
             lambda at: patient_terms(family, link, outcome, at), predictor, self._weights
         )

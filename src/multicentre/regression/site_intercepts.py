@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 # coefficient of a standardised covariate (STEEPEST in site.py).
 FARTHEST = 1e3
 # Newton steps of one number converge in about six; halvings included this is ample.
-MOST_STEPS = 200
+MAX_STEPS = 200
 # Change of an intercept below which it is final: squared by the last step it is below rounding.
 FINAL = 1e-9
 # Information on an intercept below which it has no error: predicted probabilities are within 1e-12 of 0 and 1.
@@ -88,7 +88,7 @@ def maximise_intercept(terms_at: Callable[[Floats], Terms], predictor: Floats, w
     True
     """
     lower, upper, intercept = -FARTHEST, FARTHEST, 0.0
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         terms = terms_at(predictor + intercept)
         scores = weights * terms.score
         score, information = float(scores.sum()), float(weights @ terms.weight)

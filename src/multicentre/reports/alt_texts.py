@@ -10,7 +10,7 @@ from multicentre.estimator.figures import Bars, Curves, Densities, EffectCurve, 
 from multicentre.reports.formats import format_number
 
 # A screen reader reads the text alternative aloud; it names eight entries and counts the rest.
-MOST_NAMED = 8
+MAX_NAMED = 8
 
 
 def describe(figure: Figure) -> str:
@@ -97,8 +97,8 @@ def _is_finite(value: float | None) -> bool:
 
 def _join_names(names: Iterable[str]) -> str:
     every = list(names)
-    rest = len(every) - MOST_NAMED
-    return "; ".join(every[:MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
+    rest = len(every) - MAX_NAMED
+    return "; ".join(every[:MAX_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 _DESCRIBERS: dict[type[Figure], Callable[[Any], str]] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.published_counts import LEAST_PUBLISHED
+from multicentre.core.published_counts import MIN_PUBLISHED
 from multicentre.estimator.drawing import COLOURS, STROKES, forest_limits, mark_clipped, set_effect_axis
 from multicentre.estimator.figures import Band, Curves, EffectCurve, Forest
 from multicentre.reports.formats import format_column
@@ -18,7 +18,7 @@ from multicentre.reports.svg import WIDTH, blank_figure, label, legend_above, pl
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TOO_FEW = f"<{LEAST_PUBLISHED}"
+TOO_FEW = f"<{MIN_PUBLISHED}"
 REFERENCE = " (reference)"
 # Letters of a row's name that fit left of a forest plot.
 WIDE_NAME, NARROW_NAME = 34, 26
@@ -134,7 +134,7 @@ def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
 Floats = NDArray[np.float64]
 
 # Side of a mark in pixels: visible at the lower end, and within its row of the plot at the upper end.
-SMALLEST_MARK, LARGEST_MARK = 3.0, 8.0
+SMALLEST_MARK, MAX_MARK = 3.0, 8.0
 # Side where rows are of different columns, whose precisions cannot be compared.
 MARK = 4.5
 # Ratio of the ends of a logarithmic axis below which ticks at 1, 2 and 5 would be two at most.
@@ -219,7 +219,7 @@ def _mark_sizes(lower: Floats, upper: Floats, *, logarithmic: bool) -> Floats:
     positive = np.isfinite(widths) & (widths > 0)
     sizes = np.full(len(widths), SMALLEST_MARK)
     if positive.any():
-        sizes[positive] = np.clip(LARGEST_MARK * widths[positive].min() / widths[positive], SMALLEST_MARK, LARGEST_MARK)
+        sizes[positive] = np.clip(MAX_MARK * widths[positive].min() / widths[positive], SMALLEST_MARK, MAX_MARK)
     return sizes
 
 

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 # Up to 12 columns, a cell has room for a value with two decimals in 6 pt; with more columns only signs are drawn.
-MOST_LABELLED_COLUMNS = 12
+MAX_LABELLED_COLUMNS = 12
 # In the width of a telephone, five columns leave room for values, next to names of rows.
-MOST_NARROW_COLUMNS = 5
+MAX_NARROW_COLUMNS = 5
 # Three rows of two panels fill the height of a telephone.
-MOST_NARROW_PANELS = 6
+MAX_NARROW_PANELS = 6
 # Odd, so that the diverging map has a neutral middle step, with ten shades on either side.
 COLOUR_STEPS = 21
 DARK = 0.46
@@ -69,8 +69,8 @@ def draw(figure: Figure, width: float = WIDTH) -> str:
 def fits_narrow(figure: Figure) -> bool:
     """Return whether a figure is legible in the width of a telephone; large matrices and many panels are not."""
     if isinstance(figure, Densities):
-        return len(figure.panels) <= MOST_NARROW_PANELS
-    return not isinstance(figure, HeatMap) or len(figure.columns) <= MOST_NARROW_COLUMNS
+        return len(figure.panels) <= MAX_NARROW_PANELS
+    return not isinstance(figure, HeatMap) or len(figure.columns) <= MAX_NARROW_COLUMNS
 
 
 def draw_lines(figure: Lines, width: float = WIDTH) -> str:
@@ -254,7 +254,7 @@ def _hatch_unknown(axes: Axes, values: Floats) -> None:
 def _write_cells(axes: Axes, values: Floats, mesh: Any) -> None:
     cells = np.argwhere(np.isfinite(values))
     shades = mesh.to_rgba(values[np.isfinite(values)])[:, :3] @ _LUMINANCE
-    if values.shape[1] <= MOST_LABELLED_COLUMNS:
+    if values.shape[1] <= MAX_LABELLED_COLUMNS:
         decimals = 0 if np.all(values[np.isfinite(values)] % 1 == 0) else 2
         for (row, column), shade in zip(cells, shades, strict=True):
             text = f"{values[row, column]:z.{decimals}f}".replace("-", "−")

@@ -8,16 +8,16 @@ from itertools import pairwise
 from multicentre.estimator.figures import Bars, Densities, Figure, HeatMap
 
 # Six rows of five panels are 7.0 inches high (6 * 1.15 + 0.1); an A4 page has 10.3 inches (262 mm).
-MOST_PANELS = 30
+MAX_PANELS = 30
 
 # 48 rows are 7.5 inches high (48 * 0.145 + 0.5), which leaves 2.8 of the page's 10.3 inches for names and caption.
-MOST_CELL_ROWS = 48
+MAX_CELL_ROWS = 48
 
 # 60 columns leave a cell at most 2.9 mm of the page's width of 174 mm.
-MOST_CELL_COLUMNS = 60
+MAX_CELL_COLUMNS = 60
 
 # Bars of all series count, as the height grows with them: 22 pairs take 9.4 of the page's 10.3 inches.
-MOST_BARS = 44
+MAX_BARS = 44
 
 
 def fit_to_pages(figure: Figure) -> list[Figure]:
@@ -35,7 +35,7 @@ def fit_to_pages(figure: Figure) -> list[Figure]:
 
 def _parts(figure: Figure) -> list[Figure]:
     if isinstance(figure, Densities):
-        return [replace(figure, panels=figure.panels[a:b]) for a, b in _cuts(len(figure.panels), MOST_PANELS)]
+        return [replace(figure, panels=figure.panels[a:b]) for a, b in _cuts(len(figure.panels), MAX_PANELS)]
     if isinstance(figure, HeatMap):
         return [
             replace(
@@ -44,12 +44,12 @@ def _parts(figure: Figure) -> list[Figure]:
                 columns=figure.columns[c:d],
                 values=[row[c:d] for row in figure.values[a:b]],
             )
-            for a, b in _cuts(len(figure.rows), MOST_CELL_ROWS)
-            for c, d in _cuts(len(figure.columns), MOST_CELL_COLUMNS)
+            for a, b in _cuts(len(figure.rows), MAX_CELL_ROWS)
+            for c, d in _cuts(len(figure.columns), MAX_CELL_COLUMNS)
         ]
     if isinstance(figure, Bars):
         return [
-            _some_bars(figure, a, b) for a, b in _cuts(len(figure.categories), MOST_BARS // max(1, len(figure.series)))
+            _some_bars(figure, a, b) for a, b in _cuts(len(figure.categories), MAX_BARS // max(1, len(figure.series)))
         ]
     return [figure]
 

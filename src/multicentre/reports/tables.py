@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from multicentre.core.published_counts import LEAST_PUBLISHED
+from multicentre.core.published_counts import MIN_PUBLISHED
 from multicentre.estimator.figures import Table
 from multicentre.reports.formats import NOTHING, format_bytes, format_column, format_count, format_number, format_total
 from multicentre.reports.run_contents import (
@@ -27,7 +27,7 @@ LONG_WORD = 12
 LONG_CELL = 40
 # Longer words in the first column are broken, so that the other columns have room; names of up to 24 letters are not
 # broken where there is room for a third of the width.
-MOST_LETTERS, MOST_LETTERS_OF_FEW = 18, 24
+MAX_LETTERS, MAX_LETTERS_OF_FEW = 18, 24
 # Mean width of a letter in em, in regular and in bold face; of digits and of the marks between them in a wide face
 # (DejaVu Sans); padding of a cell; width of the smallest column.
 LETTER, BOLD_LETTER, DIGIT, MARK, PADDING, SMALLEST = 0.56, 0.68, 0.64, 0.36, 1.0, 4.9
@@ -138,14 +138,14 @@ class PageTable:
     @property
     def name_width(self) -> float:
         """Width of the first column in em: of its longest name where there is room, at least of its longest word."""
-        letters = min(max((len(row[0]) for row in self.rows), default=0), MOST_LETTERS_OF_FEW)
+        letters = min(max((len(row[0]) for row in self.rows), default=0), MAX_LETTERS_OF_FEW)
         room = PAGE_WIDTH - sum(self._width(column) for column in range(1, len(self.columns)))
         return round(max(self._widest_word, min(PADDING + LETTER * letters, room)), 1)
 
     @property
     def _widest_word(self) -> float:
         longest = max((len(word) for row in self.rows for word in row[0].split()), default=0)
-        return PADDING + LETTER * min(longest, MOST_LETTERS)
+        return PADDING + LETTER * min(longest, MAX_LETTERS)
 
     def heading_look(self, column: int) -> str:
         """Return the style classes of a column's heading; only a word that is long for a column may be broken."""
@@ -164,7 +164,7 @@ def _number_width(text: str) -> float:
 
 def site_table(run: RunMetadata) -> PageTable:
     """Return the patients of every site and part of its data, small counts as a bound."""
-    least = max(run.min_patients, LEAST_PUBLISHED)
+    least = max(run.min_patients, MIN_PUBLISHED)
     parts = list(dict.fromkeys(part for site in run.sites for part in site.parts))
     counts = [[site.patients, *(_part_count(site, part, least) for part in parts)] for site in run.sites]
     columns = ["Site", run.counted.capitalize(), *(f"with {part}" for part in parts)]

@@ -34,7 +34,7 @@ from multicentre.studies.study_file import read_study
 
 REPORT = "report.html"
 # Verification reads whole ledgers; a page of more runs would be slow.
-_MOST_VERIFIED = 20
+_MAX_VERIFIED = 20
 # The report brings its own styles and pictures; in a sandbox, it can neither run scripts nor use the session.
 _REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 
@@ -155,7 +155,7 @@ class AnalystPages:
         rows: list[list[Cell]] = []
         runs = list_runs(self._folder)
         query = request.query_params
-        listed = [choose(query["name"], runs, "run")] if "name" in query else list(runs.values())[:_MOST_VERIFIED]
+        listed = [choose(query["name"], runs, "run")] if "name" in query else list(runs.values())[:_MAX_VERIFIED]
         for run in listed:
             verification = _verification(run)
             ledgers = _ledgers(run)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST_CONNECTIONS = 64  # a few browsers have some six connections each
+MAX_CONNECTIONS = 64  # a few browsers have some six connections each
 _REQUEST_WITHIN_S = 10.0  # a browser on this machine sends a request at once
 
 
@@ -21,7 +21,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._await_request()
         others = [one for one in cast("set[Connection]", self.connections) if one is not self and one.is_waiting]
-        if others and len(self.connections) >= MOST_CONNECTIONS:
+        if others and len(self.connections) >= MAX_CONNECTIONS:
             oldest = min(others, key=lambda one: one.deadline)
             self.connections.discard(oldest)
             oldest.transport.abort()

@@ -31,7 +31,7 @@ _TOKEN_BYTES = 32
 # A working day: a forgotten browser cannot approve on the next.
 _IDLE_S = 8 * 3600.0
 # A person has few browsers; the oldest session ends first.
-_MOST_SESSIONS = 8
+_MAX_SESSIONS = 8
 _METHODS = ("GET", "HEAD", "POST")
 HEADERS = {
     "Content-Security-Policy": (
@@ -103,7 +103,7 @@ class Access:
         if not hmac.compare_digest(token.encode(), self.token.encode()):
             return None
         name = secrets.token_urlsafe(_TOKEN_BYTES)
-        while len(self.sessions) >= _MOST_SESSIONS:
+        while len(self.sessions) >= _MAX_SESSIONS:
             del self.sessions[min(self.sessions, key=lambda one: self.sessions[one].used)]
         self.sessions[name] = Session(secrets.token_urlsafe(_TOKEN_BYTES), time.monotonic())
         return name

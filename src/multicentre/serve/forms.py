@@ -15,7 +15,7 @@ from multicentre.errors import ConfigurationError, RefusedByPolicy
 # A study's file has kilobytes; the same limit as for the files of multicentre site approve.
 LARGEST = 4 * 2**20
 # Fields of the largest form, and more than any page has.
-_MOST_FIELDS = 200
+_MAX_FIELDS = 200
 TOKEN = "form_token"
 _NAME = re.compile(rb'name="([^"\r\n]*)"')
 _BOUNDARY = re.compile(r"boundary=\"?([A-Za-z0-9'()+_,./:=?-]{1,70})\"?")
@@ -91,7 +91,7 @@ def parse_form(content_type: str, body: bytes) -> Form:
     try:
         if kind == "application/x-www-form-urlencoded":
             return Form(
-                parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+                parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
             )
         if kind == "multipart/form-data":
             return _parse_parts(content_type, body)
@@ -105,7 +105,7 @@ def _parse_parts(content_type: str, body: bytes) -> Form:
     if match is None:
         raise ValueError("no boundary")
     first, *parts = (b"\r\n" + body).split(b"\r\n--" + match[1].encode())
-    if first or not parts or not parts.pop().startswith(b"--") or len(parts) > _MOST_FIELDS:
+    if first or not parts or not parts.pop().startswith(b"--") or len(parts) > _MAX_FIELDS:
         raise ValueError("damaged")
     values: dict[str, list[str]] = {}
     files: dict[str, bytes] = {}

@@ -13,7 +13,7 @@ from multicentre.studies.run_events import EVENTS
 from multicentre.studies.run_folder import RunFolder
 
 # A longer list is slow to read; the newest runs come first.
-_MOST_RUNS = 500
+_MAX_RUNS = 500
 _RUNS = ("*", "runs/*", "state/runs/*/*/*")
 _STUDIES = "*.toml"
 _ANOTHER = "To see files in another folder, start multicentre serve with that folder."
@@ -62,7 +62,7 @@ def list_runs(folder: Path) -> dict[str, ListedRun]:
     if _is_run(folder):
         runs.append(_listed(folder.name, folder))
     runs.sort(key=lambda run: (run.fact("started"), run.name), reverse=True)
-    return {run.name: run for run in runs[:_MOST_RUNS]}
+    return {run.name: run for run in runs[:_MAX_RUNS]}
 
 
 def list_studies(folder: Path) -> dict[str, Path]:

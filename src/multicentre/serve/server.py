@@ -49,14 +49,14 @@ def serve_folder(folder: Path, port: int, report: Callable[[str], None]) -> None
     import uvicorn
 
     from multicentre.serve.application import make_application
-    from multicentre.serve.connections import MOST_CONNECTIONS, Connection
+    from multicentre.serve.connections import MAX_CONNECTIONS, Connection
     from multicentre.serve.door import Access
 
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_LOOPBACK, port))
-            listener.listen(MOST_CONNECTIONS)  # a browser that opens the address at once waits until pages are served
+            listener.listen(MAX_CONNECTIONS)  # a browser that opens the address at once waits until pages are served
         except OSError as error:
             raise ConfigurationError(
                 f"the port must be free; it cannot be used ({error.strerror})",
@@ -74,7 +74,7 @@ def serve_folder(folder: Path, port: int, report: Callable[[str], None]) -> None
             ws="none",
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=2,
         )
         report(access.address)

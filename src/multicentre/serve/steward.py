@@ -15,7 +15,7 @@ from multicentre.deployment.approvals import Approvals, ApprovedStudy, read_appr
 from multicentre.deployment.approvals import approve as approve_proposal
 from multicentre.deployment.approvals import reject as reject_study
 from multicentre.deployment.approvals import revoke as revoke_approval
-from multicentre.deployment.decisions import MOST_CHARACTERS, WHO_READS_IT, check_reason
+from multicentre.deployment.decisions import MAX_CHARACTERS, WHO_READS_IT, check_reason
 from multicentre.deployment.proposal_review import Review, review
 from multicentre.deployment.proposals import Proposal
 from multicentre.deployment.proposed_files import (
@@ -195,14 +195,14 @@ class StewardPages:
         chosen_review, _ = self._review(site, sha256, fingerprints)
         if not hmac.compare_digest(form.text("reviewed"), chosen_review.digest):
             return self._review_page(
-                request, site, sha256, fingerprints, status=409, alert=_CHANGED, reason=reason[:MOST_CHARACTERS]
+                request, site, sha256, fingerprints, status=409, alert=_CHANGED, reason=reason[:MAX_CHARACTERS]
             )
         try:
             check_reason(reason)
         except ConfigurationError as error:
             alert = f"Nothing was rejected: {error.what}."
             return self._review_page(
-                request, site, sha256, fingerprints, status=400, alert=alert, reason=reason[:MOST_CHARACTERS]
+                request, site, sha256, fingerprints, status=400, alert=alert, reason=reason[:MAX_CHARACTERS]
             )
         reject_study(site.approved, chosen_review.proposal, card_of(site), reason)
         remove_proposed(site, sha256)
@@ -328,7 +328,7 @@ class StewardPages:
             sites=Table("Sites of the roster", ["site", "fingerprint", "change"], sites),
             alert=alert,
             reason=reason,
-            longest_reason=MOST_CHARACTERS,
+            longest_reason=MAX_CHARACTERS,
             readers=WHO_READS_IT,
         )
 

@@ -12,9 +12,9 @@ Floats = NDArray[np.float64]
 # Largest change of intercept and slope in the last step.
 TOL = 1e-7
 # A larger intercept or slope has no finite maximum, or the prediction is constant.
-LARGEST_LINE = 1000.0
+MAX_LINE = 1000.0
 # Steps of a fit, halvings included; Newton's method needs about 5.
-MOST_LINES = 25
+MAX_LINES = 25
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Line:
         self._best, self._deviance = self.tried, deviance
         self._step, errors = step_line(sums, intercept_only=intercept_only)
         reached = self._best + self._step
-        if not (np.abs(reached) <= LARGEST_LINE).all():
+        if not (np.abs(reached) <= MAX_LINE).all():
             self.has_ended = True
             return
         self.tried = reached
@@ -111,7 +111,7 @@ def maximise_line(
     `derive` returns the terms of the records at a line: of the deviance, shape (n,), of the gradient, shape (n, 2), and
     of the information, shape (n, 3).
     """
-    for _ in range(MOST_LINES):
+    for _ in range(MAX_LINES):
         deviance, gradient, information = derive(line.tried)
         sums = LineSums(gradient.sum(axis=0), information.sum(axis=0))
         line.take(float(deviance.sum()), sums, intercept_only=intercept_only)

@@ -32,7 +32,7 @@ HartungKnapp = bool | Literal["adhoc"]
 REML_TOL, REML_STEPS = 1e-12, 1000
 # Variances between sites at which the likelihood is compared before scoring, because it can have several maxima: from
 # this share of the smallest variance to the squared range of the estimates, about ten or more per decade.
-LEAST_SHARE, N_STARTS = 1e-3, 241
+MIN_SHARE, N_STARTS = 1e-3, 241
 # Relative difference between the lengths of two intervals that rounding can explain.
 NARROW = 1e-9
 
@@ -288,7 +288,7 @@ def reml(estimates: Floats, variances: Floats) -> float:
 
 def _starts(estimates: Floats, variances: Floats) -> list[float]:
     """Return variances between sites at which scoring can begin."""
-    lowest, highest = LEAST_SHARE * float(variances.min()), float(np.ptp(estimates)) ** 2
+    lowest, highest = MIN_SHARE * float(variances.min()), float(np.ptp(estimates)) ** 2
     grid = np.geomspace(lowest, highest, N_STARTS).tolist() if highest > lowest else []
     return [0.0, dersimonian_laird(estimates, variances), *grid]
 

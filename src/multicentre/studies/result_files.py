@@ -22,7 +22,7 @@ RESULTS, FIGURES = "results", "figures"
 # Name of the main picture of an analysis.
 MAIN = "result"
 # Most pictures in one folder; cross-validation and sites can add any number of figures.
-MOST_PICTURES = 20
+MAX_PICTURES = 20
 _OWNER_ONLY, _READABLE = 0o600, 0o644
 
 
@@ -109,7 +109,7 @@ def _pictures(main: Figure, figures: Sequence[Figure]) -> dict[str, Figure]:
 
     pictures = {MAIN: main}
     others = [figure for figure in figures if can_draw(figure) and figure.title != main.title]
-    for figure in others[:MOST_PICTURES]:
+    for figure in others[:MAX_PICTURES]:
         name = base = _slug(figure.title)
         number = 1
         while name in pictures:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
-from multicentre.core.published_counts import LEAST_PUBLISHED
+from multicentre.core.published_counts import MIN_PUBLISHED
 from multicentre.errors import ConfigurationError, MissingExtra, MulticentreError, collected, together
 from multicentre.estimator.labels import Labels
 from multicentre.estimator.registry import METHODS
@@ -106,7 +106,7 @@ class Study(Table):
     def least_published(self) -> int:
         """Smallest count that results state: the largest ``min_cell`` of its tables of patients, 5 by default."""
         stated = [part.parameters["min_cell"] for part in self.split().values() if "min_cell" in part.parameters]
-        return max(stated, default=LEAST_PUBLISHED)
+        return max(stated, default=MIN_PUBLISHED)
 
     @property
     def is_vertical(self) -> bool:

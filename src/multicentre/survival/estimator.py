@@ -41,7 +41,7 @@ MISSING = OneOf(*get_args(SurvivalMissing))
 # Name of the predictions among the results that a fit lacks.
 PREDICTIONS = "predictions"
 # Largest number of importances in a summary, so that it fits a screen.
-MOST_IMPORTANCES = 5
+MAX_IMPORTANCES = 5
 
 
 def cause_in_force(model: Any) -> str:
@@ -346,7 +346,7 @@ def leading_importances(names: Sequence[str], shares: Floats) -> dict[str, float
     >>> leading_importances(("age", "dose"), np.array([0.25, 0.75]))
     {'importance of dose': 0.75, 'importance of age': 0.25}
     """
-    order = np.argsort(-shares, kind="stable")[:MOST_IMPORTANCES].tolist()
+    order = np.argsort(-shares, kind="stable")[:MAX_IMPORTANCES].tolist()
     return {f"importance of {names[place]}": float(shares[place]) for place in order}
 
 

@@ -16,7 +16,7 @@ from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.figures import Figure, Table
-from multicentre.linkage.keys.fold_check_site import MOST_TURNS, AuditedPart
+from multicentre.linkage.keys.fold_check_site import MAX_TURNS, AuditedPart
 from multicentre.linkage.keys.mixed_buckets import (
     Checking,
     Reviewed,
@@ -239,7 +239,7 @@ def _search(session: Session, part: Any, persons: Mapping[str, Any], n_persons: 
     n_buckets = first_buckets(n_persons)
     suspects = np.zeros(0, dtype=np.int64)
     union = deviation = 0.0
-    for turn in range(MOST_TURNS):
+    for turn in range(MAX_TURNS):
         nonces = draw_label(session, part)
         request = Checking(**persons, nonces=nonces, n_buckets=n_buckets, turn=turn, mixed=suspects)
         occupied, mixed = _ask(session, part, request, n_splits)
@@ -249,7 +249,7 @@ def _search(session: Session, part: Any, persons: Mapping[str, Any], n_persons: 
         if not len(suspects):
             return _Search(0, union, deviation, turn + 1)
         last, n_buckets = n_buckets, next_buckets(len(suspects))
-    return _Search(count_mixed(len(suspects), last), union, deviation, MOST_TURNS)
+    return _Search(count_mixed(len(suspects), last), union, deviation, MAX_TURNS)
 
 
 def _ask(session: Session, part: Any, request: Checking, n_splits: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -278,7 +278,7 @@ def _is_transparent(session: Session, part: Any, plan: FoldPlan) -> bool:
 
 
 # Smallest share of equal pairs of a stable key: of the duplicates, at most 5 % can then be in different folds.
-LEAST_STABLE = 0.95
+MIN_STABLE = 0.95
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class KeyStability:
     @property
     def is_enough(self) -> bool:
         """True if the key is stable enough for folds: at least 95 % of the pairs are equal."""
-        return self.equal >= LEAST_STABLE
+        return self.equal >= MIN_STABLE
 
 
 def key_stability(

@@ -24,12 +24,12 @@ from multicentre.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Bars, Figure
 from multicentre.estimator.parameters import Flag, Integer, ParameterRanges, Where
-from multicentre.estimator.presentation import MOST_BARS, number_text
+from multicentre.estimator.presentation import MAX_BARS, number_text
 from multicentre.estimator.saved import Arrays
 from multicentre.validation.cross_validation import CVResult, cross_validate, unfitted
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.plan import FoldPlan
-from multicentre.validation.folds.site import MOST_SPLITS
+from multicentre.validation.folds.site import MAX_SPLITS
 from multicentre.validation.folds.splitter import FoldSplitter
 from multicentre.validation.scoring.scores import Evaluator, Scores, find_evaluator, names_of
 
@@ -122,7 +122,7 @@ class FederatedGridSearchCV(FederatedEstimator):
     """
 
     parameter_ranges: ClassVar[ParameterRanges] = {
-        "cv": (Integer(2, MOST_SPLITS), Where("a splitter", lambda value: isinstance(value, FoldSplitter))),
+        "cv": (Integer(2, MAX_SPLITS), Where("a splitter", lambda value: isinstance(value, FoldSplitter))),
         "refit": Flag(),
         "allow_leakage": Flag(),
     }
@@ -205,7 +205,7 @@ class FederatedGridSearchCV(FederatedEstimator):
 
     def main_figure(self) -> Figure:
         """Return the mean score of every combination, best first."""
-        order = np.argsort(self.cv_results_["rank_test_score"], kind="stable")[:MOST_BARS].tolist()
+        order = np.argsort(self.cv_results_["rank_test_score"], kind="stable")[:MAX_BARS].tolist()
         texts = [", ".join(f"{k} = {v}" for k, v in self.cv_results_["params"][place].items()) for place in order]
         means = {"mean": [float(self.cv_results_["mean_test_score"][place]) for place in order]}
         caption = "Mean over folds of every combination of parameters."

@@ -12,7 +12,7 @@ from sklearn.base import clone
 import multicentre as mc
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.boosting.agreement import Magnitude
-from multicentre.boosting.messages import LARGEST_SUM, LOWEST_EXPONENT, N_EXPONENTS, Level
+from multicentre.boosting.messages import LOWEST_EXPONENT, MAX_SUM, N_EXPONENTS, Level
 from multicentre.core.rounds import Listener
 from multicentre.engines.faults import Faults
 from multicentre.errors import (
@@ -313,8 +313,8 @@ def test_no_number_of_large_outcomes_is_too_many_to_add(n_records, steps_up):
     outcomes = Magnitude.of(counts)
     unit, squared = outcomes.unit(n_records), outcomes.times(outcomes).unit(n_records)
     largest = 40 + steps_up + LOWEST_EXPONENT
-    assert n_records * 2.0 ** (largest - unit) <= LARGEST_SUM / 4
-    assert n_records * 2.0 ** (2 * largest - squared) <= LARGEST_SUM / 4
+    assert n_records * 2.0 ** (largest - unit) <= MAX_SUM / 4
+    assert n_records * 2.0 ** (2 * largest - squared) <= MAX_SUM / 4
 
 
 OPTIONS = {

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from multicentre.cli.results import MOST_ROWS, describe_results
+from multicentre.cli.results import MAX_ROWS, describe_results
 from multicentre.studies.result_files import to_csv
 
 
@@ -34,12 +34,12 @@ def test_the_answer_comes_first_and_columns_are_aligned(folder):
 
 
 def test_long_tables_are_cut_and_further_ones_only_named(folder):
-    long = pd.DataFrame({"time": range(MOST_ROWS + 5)})
+    long = pd.DataFrame({"time": range(MAX_ROWS + 5)})
     write(folder, "first", long)
     write(folder, "second", long)
     lines = describe_results(folder, {"answer": "", "tables": ["first", "second"]}).splitlines()
-    assert lines[MOST_ROWS + 2] == f"... {MOST_ROWS + 5} rows in results/first.csv"
-    assert lines[-1] == f"second: {MOST_ROWS + 5} rows in results/second.csv"
+    assert lines[MAX_ROWS + 2] == f"... {MAX_ROWS + 5} rows in results/first.csv"
+    assert lines[-1] == f"second: {MAX_ROWS + 5} rows in results/second.csv"
 
 
 def test_missing_numbers_are_dashes_and_texts_stay(folder):

@@ -23,7 +23,7 @@ from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError, MessageError
 from support.toy_method import Guess, MeanSite
 
-LARGEST_LINE = 2**20
+MAX_LINE = 2**20
 
 CALL = Call(
     "étude",
@@ -156,9 +156,9 @@ def test_a_call_at_the_limits_is_read(key, value):
 def test_the_line_of_a_call_has_a_largest_size(excess, fits):
     """A site reads no more than a mebibyte before it has checked anything."""
     head, _, _ = encode_call(replace(CALL, study="")).partition(b"\n")
-    study = "x" * (LARGEST_LINE - len(head) + excess)
+    study = "x" * (MAX_LINE - len(head) + excess)
     blob = encode_call(replace(CALL, study=study))
-    assert blob.index(b"\n") == LARGEST_LINE + excess
+    assert blob.index(b"\n") == MAX_LINE + excess
     if fits:
         assert decode_call(blob, offers).study == study
     else:

@@ -396,10 +396,10 @@ def test_an_array_without_flags_may_be_empty(tmp_path):
 
 def test_a_description_beyond_the_limit_is_neither_written_nor_read(folder, monkeypatch, tmp_path):
     size = (folder / DESCRIPTION).stat().st_size
-    monkeypatch.setattr(model_files, "LARGEST_DESCRIPTION", size)
+    monkeypatch.setattr(model_files, "MAX_DESCRIPTION", size)
     write_model(tmp_path / "as large", GOOD, VALUES, VERSION)
     read_model(tmp_path / "as large", VERSION)
-    monkeypatch.setattr(model_files, "LARGEST_DESCRIPTION", size - 1)
+    monkeypatch.setattr(model_files, "MAX_DESCRIPTION", size - 1)
     with pytest.raises(IntegrityError, match=f"model.json must be at most {size - 1:,} bytes; got {size:,}") as caught:
         write_model(tmp_path / "larger", GOOD, VALUES, VERSION)
     assert caught.value.where == str(tmp_path / "larger")

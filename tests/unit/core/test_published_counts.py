@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multicentre.core.published_counts import LEAST_PUBLISHED, count_text, is_small, published
+from multicentre.core.published_counts import MIN_PUBLISHED, count_text, is_small, published
 
 
 @pytest.mark.parametrize(("least", "small"), [(5, [1, 2, 3, 4]), (3, [1, 2]), (2, [1]), (1, []), (0, [])])
@@ -16,7 +16,7 @@ def test_counts_below_the_minimum_are_small_except_zero(least, small):
 
 
 def test_the_minimum_is_five_unless_another_is_stated():
-    assert LEAST_PUBLISHED == 5
+    assert MIN_PUBLISHED == 5
     assert [published(count) for count in (0, 1, 4, 5, 6)] == [0, None, None, 5, 6]
     assert [count_text(count) for count in (0, 1, 4, 5, 6)] == ["0", "<5", "<5", "5", "6"]
 

@@ -14,7 +14,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.core import side_by_side
-from multicentre.core.side_by_side import MOST_BRANCHES, run
+from multicentre.core.side_by_side import MAX_BRANCHES, run
 from multicentre.core.steps import step
 from multicentre.engines.faults import Faults
 from multicentre.errors import DisclosureRefused, QuorumLost, RefusedByPolicy
@@ -102,7 +102,7 @@ def test_no_more_than_ten_branches_run_at_once_within_and_around():
 
     with federate() as federation:
         run([lambda one=one: run([partial(leaf, each) for each in one.branches(5)]) for one in federation.branches(4)])
-    assert max(most) == MOST_BRANCHES
+    assert max(most) == MAX_BRANCHES
 
 
 def test_the_first_error_in_order_is_raised_after_earlier_branches_ended_and_later_ones_were_ended():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from multicentre.deployment.approvals import approve, read_approvals, reject, revoke
-from multicentre.deployment.decisions import MOST_CHARACTERS, check_reason
+from multicentre.deployment.decisions import MAX_CHARACTERS, check_reason
 from multicentre.deployment.new_site_folder import make_site
 from multicentre.deployment.proposals import recognise
 from multicentre.errors import ConfigurationError
@@ -55,7 +55,7 @@ def test_an_approval_of_other_terms_stays(folder, lyon, proposal, tmp_path):
     [
         ("", "1 to 300 characters; got 0"),
         (" \n ", "got 0"),
-        ("x" * (MOST_CHARACTERS + 1), "got 301"),
+        ("x" * (MAX_CHARACTERS + 1), "got 301"),
         ("two\nlines", "control characters"),
         ("\x1b[2Jscreen", "control characters"),
         ("\u202ereversed", "control characters"),

@@ -361,7 +361,7 @@ def test_without_a_folder_nothing_is_written(tmp_path):
 
 @pytest.mark.parametrize(("n_sites", "sizes"), [(2, {2}), (3, {1, 2}), (4, {2}), (5, {1, 2})])
 def test_many_sites_store_the_ends_of_their_group_only(record, monkeypatch, n_sites, sizes):
-    monkeypatch.setattr("multicentre.privacy.ledger_witnesses.MOST_IN_GROUP", 2)
+    monkeypatch.setattr("multicentre.privacy.ledger_witnesses.MAX_IN_GROUP", 2)
     names = [f"site-{number}" for number in range(n_sites)]
     record._keys = {}
     record.note(dict.fromkeys(names, OSLO_HEADS[0]))

@@ -8,7 +8,7 @@ from multicentre.estimator.figures import Bars, Cloud, Densities, HeatMap, Lines
 from multicentre.reports.alt_texts import describe
 from multicentre.reports.figures import draw
 from multicentre.reports.method_tables import method_table
-from multicentre.reports.parts import MOST_CELL_ROWS, MOST_PANELS, fit_to_pages
+from multicentre.reports.parts import MAX_CELL_ROWS, MAX_PANELS, fit_to_pages
 from multicentre.reports.svg import inline_svg, label
 
 NAN = float("nan")
@@ -92,13 +92,13 @@ def test_a_tall_heat_map_is_cut_into_parts_that_hold_all_of_it():
     parts = fit_to_pages(HeatMap("H", "", "model", rows, ["c"], [[float(k)] for k in range(130)], "u", 0.0, 130.0))
     assert [row for part in parts for row in part.rows] == rows
     assert [value for part in parts for value in part.values] == [[float(k)] for k in range(130)]
-    assert max(len(part.rows) for part in parts) <= MOST_CELL_ROWS
+    assert max(len(part.rows) for part in parts) <= MAX_CELL_ROWS
     assert parts[0].title == f"H (1 of {len(parts)})"
 
 
 def test_many_panels_and_bars_are_cut():
     panel = Panel("a", [0, 1], [1.0], [0, 1], [1.0, 1.0])
-    assert [len(part.panels) for part in fit_to_pages(Densities("D", "", "model", [panel] * (MOST_PANELS + 2)))] == [
+    assert [len(part.panels) for part in fit_to_pages(Densities("D", "", "model", [panel] * (MAX_PANELS + 2)))] == [
         16,
         16,
     ]

@@ -14,7 +14,7 @@ from multicentre_papers.dpfact import published
 from multicentre_papers.dpfact.plan import Plan
 
 # Phenotypes of the real data sets. They are small and do not support more.
-MOST_OF_RANK = 10
+MAX_OF_RANK = 10
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Sample:
 
     def rank(self, plan: Plan) -> int:
         """Return the number of phenotypes."""
-        return min(plan.curve_rank, MOST_OF_RANK) if self.is_real else plan.curve_rank
+        return min(plan.curve_rank, MAX_OF_RANK) if self.is_real else plan.curve_rank
 
     def epochs(self, plan: Plan) -> int:
         """Return the number of rounds."""

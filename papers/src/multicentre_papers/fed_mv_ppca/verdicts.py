@@ -27,7 +27,7 @@ HIGHEST_MAE = {
 # Groups are separated completely on SD; with the mild shift a prototype reached 0.83 to 0.84.
 LOWEST_ACCURACY = {"sd": 0.9995, "sd-mild": 0.80}
 # A prototype reached 0.058 when each view was predicted from the others.
-LARGEST_SHARE_OF_MEAN = {"sd": 0.07}
+MAX_SHARE_OF_MEAN = {"sd": 0.07}
 
 _UNSTABLE = {
     PAPER: "; the published alternation has no case mix per centre: with groups and views unevenly spread, "
@@ -206,7 +206,7 @@ def _imputation(sample: str, lines: list[Summary]) -> Verdict | None:
     invariant_lines = find(lines, method=INVARIANT)
     if not invariant_lines:
         return None
-    share = LARGEST_SHARE_OF_MEAN.get(sample, 1.0)
+    share = MAX_SHARE_OF_MEAN.get(sample, 1.0)
     ratios = {_place(line): line.mean["imputation_mae"] / line.mean["mean_imputation_mae"] for line in invariant_lines}
     worst = max(ratios, key=lambda place: ratios[place])
     return Verdict(

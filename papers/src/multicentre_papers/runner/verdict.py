@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 # The standard error of a mean difference over fewer repetitions is itself uncertain by more than a third.
-FEWEST_REPETITIONS = 5
+MIN_REPETITIONS = 5
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Verdict:
     figures : str
         Figures of the run; if the claim is not reached, also possible reasons.
     n_repetitions : int, optional
-        Number of repetitions behind the figures; below `FEWEST_REPETITIONS` the claim is not judged, and with 0 it was
+        Number of repetitions behind the figures; below `MIN_REPETITIONS` the claim is not judged, and with 0 it was
         not tested. By default the figures do not depend on repetitions.
     """
 
@@ -37,7 +37,7 @@ class Verdict:
         """Result in words: the claim holds or does not, was not tested, or rests on too few repetitions."""
         if self.n_repetitions == 0:
             return "untested"
-        if self.n_repetitions is not None and self.n_repetitions < FEWEST_REPETITIONS:
+        if self.n_repetitions is not None and self.n_repetitions < MIN_REPETITIONS:
             return "too few to judge"
         return self.words[not self.reached]
 

@@ -21,7 +21,7 @@ UNBIASED, RANDOM, HASH = "unbiased", "random", "hash of the person"
 BINNED_COLUMN = 4
 BINNED = f"x{BINNED_COLUMN + 1} in {N_BINS} hashed bins"
 # Keeps the seeds of all sites and repeats distinct.
-_MOST_SITES = 1000
+_MAX_SITES = 1000
 
 
 def random_folds(records: Pooled, seed: int) -> Integers:
@@ -29,7 +29,7 @@ def random_folds(records: Pooled, seed: int) -> Integers:
     folds = np.empty(len(records.y), dtype=np.int64)
     for place in np.unique(records.site):
         here = records.site == place
-        drawn = FederatedKFold(N_SPLITS, random_state=_MOST_SITES * seed + int(place))
+        drawn = FederatedKFold(N_SPLITS, random_state=_MAX_SITES * seed + int(place))
         folds[here] = _fold_of(drawn, int(np.count_nonzero(here)))
     return folds
 

@@ -21,7 +21,7 @@ STEPS = (100.0, 10.0, 5.0, 1.0, 0.5, 0.1, 0.05, 0.01, 0.001)
 WHOLE = 1e-6
 # Largest quotient of the lower edge of a grid by the width of its bins where a policy has a minimum of patients: about
 # the 24 binary digits that a search for quartiles distinguishes. The bins that are chosen have at most 3,128.
-MOST_WIDTHS, CHOSEN_WIDTHS = 3840.0, 3000.0
+MAX_WIDTHS, CHOSEN_WIDTHS = 3840.0, 3000.0
 # Half the range of the grid, in standard deviations: of a normal distribution all but 1 in 15,000 patients.
 HALF_RANGE = 4.0
 # A printed histogram has about this many bins over half as many standard deviations each side, and two open ones.
@@ -120,7 +120,7 @@ def are_fine(low: Floats, width: Floats) -> bool:
     >>> are_fine(np.array([60.0]), np.array([0.1])), are_fine(np.array([2020.0]), np.array([0.1]))
     (False, True)
     """
-    return bool((np.abs(low) > MOST_WIDTHS * width).any())
+    return bool((np.abs(low) > MAX_WIDTHS * width).any())
 
 
 def bins_of(values: Floats, low: float, width: float) -> Integers:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from multicentre.analytics.describe.bins import QUARTILE_RANGE, STEPS, choose_grid
 from multicentre.analytics.describe.histograms import Histograms
-from multicentre.analytics.describe.maths import FEWEST_OF_QUARTILES, correlations, means
+from multicentre.analytics.describe.maths import MIN_OF_QUARTILES, correlations, means
 from multicentre.analytics.describe.messages import (
     BinEdges,
     Counts,
@@ -49,7 +49,7 @@ from multicentre.analytics.describe.messages import (
 )
 from multicentre.analytics.describe.published import Published
 from multicentre.analytics.describe.results import DescribeResults
-from multicentre.analytics.describe.site import MOST_DIGITS, OUTCOME, DescribeSite
+from multicentre.analytics.describe.site import MAX_DIGITS, OUTCOME, DescribeSite
 from multicentre.analytics.describe.units import MORE_DIGITS, agree_exponents, need_finer, recentre
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
@@ -69,7 +69,7 @@ QUARTILE_DIGITS, DIGITS_PER_CALL, FEWER_PER_CALL = 24, 8, 4
 # Widest cell of a quartile that is not a multiple of a step, in standard deviations.
 WIDEST = 1 / 16
 # Two patients always have a correlation of 1 or -1.
-FEWEST_PAIRS = 3
+MIN_PAIRS = 3
 _NAME = (None, Where("the name of a variable", lambda value: isinstance(value, str) and bool(value)))
 
 
@@ -260,7 +260,7 @@ class Describe(DescribeResults):
         return self._correlations_of(sums)
 
     def _correlations_of(self, sums: Products) -> Floats:
-        least = max(int(self.min_cell), FEWEST_PAIRS)
+        least = max(int(self.min_cell), MIN_PAIRS)
         return correlations(sums.pairs, sums.total, sums.squares, sums.products, least)
 
     def _plan(self, described: Described) -> Groups:
@@ -320,13 +320,13 @@ class Describe(DescribeResults):
             n_columns=(n_groups + 1) * d,
             shares=QUARTERS,
             bits=DIGITS_PER_CALL if (digits <= QUARTILE_DIGITS).all() else FEWER_PER_CALL,
-            finest=np.tile(np.minimum(digits, MOST_DIGITS), n_groups + 1),
-            fewest=max(int(self.min_cell), FEWEST_OF_QUARTILES),
+            finest=np.tile(np.minimum(digits, MAX_DIGITS), n_groups + 1),
+            fewest=max(int(self.min_cell), MIN_OF_QUARTILES),
             name="quartiles",
         )
         values, is_exact = quantiles.values(np.tile(steps, n_groups + 1))
         values, is_exact = values.reshape(shape), is_exact.reshape(shape)
-        is_too_fine = digits > MOST_DIGITS
+        is_too_fine = digits > MAX_DIGITS
         values[:, is_too_fine], is_exact[:, is_too_fine] = np.nan, False
         self._warn_of_far_values(is_too_fine)
         return values, is_exact

@@ -15,9 +15,9 @@ NO_VARIANCE = 1e-9
 # Largest part of a difference of shares that rounding leaves unexplained by their covariance.
 UNEXPLAINED = 1e-8
 # Smallest expected count for which the chi-square distribution is a fair approximation (Cochran 1954).
-FEWEST_EXPECTED = 5.0
+MIN_EXPECTED = 5.0
 # Quartiles of fewer patients are nearly the values of single patients.
-FEWEST_OF_QUARTILES = 10
+MIN_OF_QUARTILES = 10
 
 
 def means(present: Floats, totals: Floats) -> Floats:
@@ -153,7 +153,7 @@ def chi_square_test(counts: Floats) -> tuple[float, bool]:
         return float("nan"), False
     expected = np.outer(used.sum(axis=1), used.sum(axis=0)) / used.sum()
     statistic = float(((used - expected) ** 2 / expected).sum())
-    return float(chi2.sf(statistic, freedom)), bool((expected < FEWEST_EXPECTED).any())
+    return float(chi2.sf(statistic, freedom)), bool((expected < MIN_EXPECTED).any())
 
 
 def correlations(pairs: Integers, total: Floats, squares: Floats, products: Floats, least: int) -> Floats:

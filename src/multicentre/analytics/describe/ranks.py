@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 # Halvings of the interval of a Lagrange multiplier; 200 exhaust the digits of a double.
 HALVINGS = 200
 # Vertices of the box of rank sums are enumerated; 12 groups have 4,096.
-MOST_GROUPS = 12
+MAX_GROUPS = 12
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def rank_test(counts: Floats, is_single: NDArray[np.bool_]) -> RankTest:
     is_open = ~is_single & (in_bin > 1)
     if not is_open.any():
         return RankTest(statistic, p_value, p_value, p_value, True)
-    if len(used) > MOST_GROUPS:
+    if len(used) > MAX_GROUPS:
         return RankTest(statistic, p_value, nan, nan, False)
     # Within a bin, the patients of a group are before or after all others at the most.
     room = (used * (in_bin - used) / 2.0)[:, is_open].sum(axis=1)

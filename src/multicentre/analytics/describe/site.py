@@ -37,7 +37,7 @@ from multicentre.analytics.describe.messages import (
 )
 from multicentre.analytics.describe.ranks import counts_of_ranks, rank_scores
 from multicentre.analytics.describe.site_quality import SPIKES, quality_of_column
-from multicentre.analytics.describe.units import LARGEST_EXPONENT, check_sums, exponents_of
+from multicentre.analytics.describe.units import MAX_EXPONENT, check_sums, exponents_of
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import step
 from multicentre.core.transcript import digest_of
@@ -50,7 +50,7 @@ from multicentre.statistics.quantiles.site import CountingPart, spreads_of
 Floats = NDArray[np.float64]
 OUTCOME = "outcome"
 # Largest number of binary digits of a quartile: values that differ by a four-billionth.
-MOST_DIGITS = 40
+MAX_DIGITS = 40
 
 
 class DescribeSite(CountingPart):
@@ -58,7 +58,7 @@ class DescribeSite(CountingPart):
 
     method: ClassVar[str] = "describe"
     revision: ClassVar[int] = 2
-    finest_of_spread: ClassVar[int] = MOST_DIGITS
+    finest_of_spread: ClassVar[int] = MAX_DIGITS
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = Groups
     lengths: ClassVar[Lengths] = {
@@ -224,9 +224,9 @@ class DescribeSite(CountingPart):
     def _unit_of(self, request: Units) -> Floats:
         """Return the unit of each variable, shape (d,)."""
         exponent = request.exponent
-        if exponent.shape != (self._numbers.shape[1],) or (np.abs(exponent) > LARGEST_EXPONENT).any():
+        if exponent.shape != (self._numbers.shape[1],) or (np.abs(exponent) > MAX_EXPONENT).any():
             raise MessageError(
-                f"there must be an exponent from -{LARGEST_EXPONENT} to {LARGEST_EXPONENT} per variable",
+                f"there must be an exponent from -{MAX_EXPONENT} to {MAX_EXPONENT} per variable",
                 where=self.method,
             )
         return np.asarray(np.exp2(exponent.astype(np.float64)), dtype=np.float64)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from multicentre.core.published_counts import LEAST_MARK, is_small
+from multicentre.core.published_counts import MIN_MARK, is_small
 
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -161,7 +161,7 @@ def hidden_groups(sizes: Counts, least: int) -> Flags:
     ([True, False, True], [False, False])
     """
     none = np.zeros(len(sizes), dtype=np.bool_)
-    marked = np.full(len(sizes), least >= LEAST_MARK)
+    marked = np.full(len(sizes), least >= MIN_MARK)
     # One equation, with the number of all patients, which is published.
     cells = Cells(sizes, np.ones((1, len(sizes))), none, none, marked, least)
     return cells.suppress(is_small(sizes, least))[0]
@@ -211,7 +211,7 @@ def suppressed_cells(counts: Counts, least: int, hidden: Flags | None = None) ->
         start[-1, :inner] = hidden
         is_hidden[:, :inner] = hidden
     # Marks are given up if they would expose a cell.
-    for is_marked in (~is_hidden & (least >= LEAST_MARK), np.zeros(table.shape, dtype=np.bool_)):
+    for is_marked in (~is_hidden & (least >= MIN_MARK), np.zeros(table.shape, dtype=np.bool_)):
         total, fixed, marked = (each.ravel() for each in (is_total, is_fixed, is_marked))
         flags, is_safe = Cells(table.ravel(), np.array(equations), total, fixed, marked, least).suppress(start.ravel())
         if is_safe:

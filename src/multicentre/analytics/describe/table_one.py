@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from multicentre.analytics.describe.histograms import Histograms
 from multicentre.analytics.describe.maths import (
-    FEWEST_OF_QUARTILES,
+    MIN_OF_QUARTILES,
     chi_square_test,
     difference_of_means,
     difference_of_shares,
@@ -39,7 +39,7 @@ OVERALL = "overall"
 # A standardised difference of groups without a common level.
 INFINITE = "∞"
 # Decimals of a table: enough for concentrations in mol per litre.
-MOST_DECIMALS = 12
+MAX_DECIMALS = 12
 Kind = Literal["n", "mean (SD)", "median [quartiles]", "n (%)", "missing"]
 
 
@@ -274,7 +274,7 @@ class TableOne:
         """Return whether all patients, and each group, have enough numbers for quartiles, shape (G + 1,)."""
         present = self.moments.present[: len(self.names) + 1, column]
         hidden = np.append(False, self.hidden) if self.names else self.hidden
-        return (present >= max(self.min_cell, FEWEST_OF_QUARTILES)) & ~hidden
+        return (present >= max(self.min_cell, MIN_OF_QUARTILES)) & ~hidden
 
     def _tests_of_means(self, column: int) -> list[str]:
         if not self.names:
@@ -350,7 +350,7 @@ def digits_for(deviation: float) -> int:
     """Return decimals that show a standard deviation with two or three digits."""
     if not (np.isfinite(deviation) and deviation > 0):
         return 1
-    return int(np.clip(1 - np.floor(np.log10(deviation)), 1, MOST_DECIMALS))
+    return int(np.clip(1 - np.floor(np.log10(deviation)), 1, MAX_DECIMALS))
 
 
 def moment_text(mean: float, deviation: float, digits: int) -> str:

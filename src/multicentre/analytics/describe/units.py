@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 # Squares of a unit, 2^-1000 to 2^1000, stay in the range of normal doubles.
-LARGEST_EXPONENT = 500
+MAX_EXPONENT = 500
 # The first unit of squares is at most 2^8 times finer than the magnitude: means of sites can be that far apart, and the
 # squares of 2^18 patients of a site are still in the range of a sum.
 FIRST_DIGITS = 8
@@ -28,7 +28,7 @@ FEW_SQUARES = 2.0**-7
 # Digits of the next unit: a sum that was too small becomes at most 2^13 times the squared number of sites.
 MORE_DIGITS = 10
 # Doubles have 52 digits; spreads below a 2^40th of the magnitude are rounding of the values themselves.
-MOST_DIGITS = 40
+MAX_DIGITS = 40
 
 
 def exponents_of(values: Floats) -> tuple[Integers, Integers]:
@@ -62,7 +62,7 @@ def exponents_of(values: Floats) -> tuple[Integers, Integers]:
             if largest > 0:
                 size = np.log2(largest) + np.log2(np.mean(np.square(figure / largest))) / 2.0
                 flags[row, place] = 1
-                exponents[row, place] = round(float(np.clip(size, -LARGEST_EXPONENT, LARGEST_EXPONENT)))
+                exponents[row, place] = round(float(np.clip(size, -MAX_EXPONENT, MAX_EXPONENT)))
     return flags, exponents
 
 
@@ -105,7 +105,7 @@ def need_finer(squares: Floats, magnitude: Integers, exponent: Integers, varies:
     >>> need_finer(np.array([1e-6, 0.3]), np.array([20, 20]), exponent, np.array([True, True]), 3).tolist()
     [True, False]
     """
-    return varies & (squares < FEW_SQUARES * n_sites**2) & (exponent > magnitude - MOST_DIGITS)
+    return varies & (squares < FEW_SQUARES * n_sites**2) & (exponent > magnitude - MAX_DIGITS)
 
 
 def recentre(counts: Counts, squares: Squares, mean: Floats, unit: Floats) -> tuple[Counts, Squares]:

@@ -24,11 +24,11 @@ _LOWEST = np.float32(-80.0)
 
 _ONE, _TWO = np.float32(1.0), np.float32(2.0)
 # Smallest mean that divides an outcome: the smallest normal number in single precision.
-_LEAST_MEAN = np.float32(1.1754944e-38)
+_MIN_MEAN = np.float32(1.1754944e-38)
 # Smallest mean in the loss of TWEEDIE, and term added to means and outcomes in that of GAMMA, as in xgboost.
-_LEAST_IN_LOSS = 1e-6
+_MIN_IN_LOSS = 1e-6
 # Bounds of densities, gradients and curvatures of times to an event, as in xgboost.
-_LEAST_DENSITY, _LARGEST_SLOPE, _LEAST_CURVATURE = 1e-12, 15.0, 1e-16
+_MIN_DENSITY, _MAX_SLOPE, _MIN_CURVATURE = 1e-12, 15.0, 1e-16
 
 
 @njit(cache=True, nogil=True)
@@ -93,7 +93,7 @@ def _derive_one(objective: int, margin: np.float32, outcome: np.float32, shape: 
     if objective == POISSON:
         return np.float32(np.exp(margin)) - outcome, np.float32(np.exp(margin + MAX_DELTA_STEP))
     if objective == GAMMA:
-        ratio = outcome / max(np.float32(np.exp(margin)), _LEAST_MEAN)
+        ratio = outcome / max(np.float32(np.exp(margin)), _MIN_MEAN)
         return _ONE - ratio, ratio
     if objective != TWEEDIE:
         slope, curvature = _derive_time(objective, float(margin), float(outcome), shape)
@@ -132,8 +132,8 @@ def _derive_time(objective: int, margin: float, outcome: float, scale: float) ->
         slope, curvature = slope / denominator, curvature / least
     else:
         slope, curvature = _limit_of_time(objective, z > 0.0, outcome > 0.0, scale)
-    slope = min(max(slope, -_LARGEST_SLOPE), _LARGEST_SLOPE)
-    return slope, min(max(curvature, _LEAST_CURVATURE), _LARGEST_SLOPE)
+    slope = min(max(slope, -_MAX_SLOPE), _MAX_SLOPE)
+    return slope, min(max(curvature, _MIN_CURVATURE), _MAX_SLOPE)
 
 
 @njit(cache=True, nogil=True)
@@ -141,12 +141,12 @@ def _limit_of_time(objective: int, is_late: bool, is_event: bool, scale: float) 
     """Return slope and curvature where the density vanishes: far after the predicted time, or far before it."""
     if objective == LOGISTIC_TIME:
         slope = -1.0 / scale if is_late else (1.0 / scale if is_event else 0.0)
-        return slope, _LEAST_CURVATURE
-    before = 1.0 / scale if objective == EXTREME_TIME else _LARGEST_SLOPE
-    slope = -_LARGEST_SLOPE if is_late else (before if is_event else 0.0)
+        return slope, _MIN_CURVATURE
+    before = 1.0 / scale if objective == EXTREME_TIME else _MAX_SLOPE
+    slope = -_MAX_SLOPE if is_late else (before if is_event else 0.0)
     if objective == EXTREME_TIME:
-        return slope, _LARGEST_SLOPE if is_late else _LEAST_CURVATURE
-    return slope, 1.0 / (scale * scale) if is_late or is_event else _LEAST_CURVATURE
+        return slope, _MAX_SLOPE if is_late else _MIN_CURVATURE
+    return slope, 1.0 / (scale * scale) if is_late or is_event else _MIN_CURVATURE
 
 
 @njit(cache=True, nogil=True)
@@ -183,14 +183,14 @@ def find_losses(
         elif objective == POISSON:
             loss = math.lgamma(outcome + 1.0) + math.exp(margin) - margin * outcome
         elif objective == GAMMA:
-            mean, outcome = math.exp(margin) + _LEAST_IN_LOSS, outcome + _LEAST_IN_LOSS
+            mean, outcome = math.exp(margin) + _MIN_IN_LOSS, outcome + _MIN_IN_LOSS
             loss = 2.0 * (math.log(mean / outcome) + outcome / mean - 1.0)
         elif objective != TWEEDIE:
             below, density, _, _ = _describe_time(objective, (math.log(abs(outcome)) - margin) / shape)
             share = density / (shape * outcome) if outcome > 0.0 else 1.0 - below
-            loss = -math.log(max(share, _LEAST_DENSITY))
+            loss = -math.log(max(share, _MIN_DENSITY))
         else:
-            mean, power = max(math.exp(margin), _LEAST_IN_LOSS), shape
+            mean, power = max(math.exp(margin), _MIN_IN_LOSS), shape
             loss = mean ** (2.0 - power) / (2.0 - power) - outcome * mean ** (1.0 - power) / (1.0 - power)
         losses[record] = _whole(loss * float(weights[record]) * units)
     return losses

@@ -15,7 +15,7 @@ from multicentre.clustering.candidates import judge_candidates
 from multicentre.clustering.fedmsgl import messages
 from multicentre.clustering.fedmsgl.figures import show_clusters
 from multicentre.clustering.fedmsgl.fitted import FedMSGLModel, Floats, Integers
-from multicentre.clustering.fedmsgl.local_views import LARGEST_PENALTY, NORMS
+from multicentre.clustering.fedmsgl.local_views import MAX_PENALTY, NORMS
 from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
 from multicentre.clustering.fedmsgl.maths.preparation import Profile, ViewNorm
 from multicentre.clustering.fedmsgl.rounds import (
@@ -29,7 +29,7 @@ from multicentre.clustering.fedmsgl.rounds import (
     keep_present,
     refine,
 )
-from multicentre.clustering.fedmsgl.site import LEAST_COUPLING, MOST_ROUNDS, FedMSGLSite, RelationPart
+from multicentre.clustering.fedmsgl.site import MAX_ROUNDS, MIN_COUPLING, FedMSGLSite, RelationPart
 from multicentre.clustering.hypergraph import (
     EXPONENTS,
     IncidenceKind,
@@ -43,7 +43,7 @@ from multicentre.clustering.hypergraph import (
     unit_rows,
 )
 from multicentre.clustering.metrics import adjusted_rand
-from multicentre.clustering.partition import LARGEST_SEED, partition_rows
+from multicentre.clustering.partition import MAX_SEED, partition_rows
 from multicentre.core.consortium import Consortium
 from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER
@@ -53,19 +53,19 @@ from multicentre.estimator.parameters import Applicable, Flag, Integer, OneOf, O
 from multicentre.linkage.alignment import Alignment
 
 # Patients up to which "auto" expresses everyone by everyone: a table of their pairs takes 200 MB.
-MOST_WITHOUT_LANDMARKS = 5_000
+MAX_WITHOUT_LANDMARKS = 5_000
 # Number of landmarks of "auto": several per cluster for up to a hundred clusters.
 USUAL_LANDMARKS = 500
 # Penalty of shares below which similar groups may merge: on Handwritten, two digits merged at 3 but not at 5.
-LEAST_SHARE_PENALTY = 4.0
+MIN_SHARE_PENALTY = 4.0
 # Eigenvectors beyond the number of clusters, so that eigenvalues_ shows the gap after it.
 BEYOND = 5
 # Steps after which only the first eigenvectors would have weights that differ from 0.
-MOST_STEPS = 64
+MAX_STEPS = 64
 # Upper limit of counts, far above any number of patients per study; larger values are typing errors.
 MANY = 10**6
 # Fewest patients (or landmarks) for which two or more numbers of clusters can be compared.
-FEWEST_TO_CHOOSE = 4
+MIN_TO_CHOOSE = 4
 
 
 def _are_sizes(value: object) -> bool:
@@ -180,24 +180,24 @@ class FedMSGL(FedMSGLModel):
     site_part: ClassVar[type[RelationPart]] = FedMSGLSite
     parameter_ranges: ClassVar[ParameterRanges] = {
         "n_clusters": (None, Integer(2, MANY)),
-        "share_penalty": Real(1e-9, LARGEST_PENALTY / 2.0),
-        "distance_penalty": Real(0.0, LARGEST_PENALTY),
+        "share_penalty": Real(1e-9, MAX_PENALTY / 2.0),
+        "distance_penalty": Real(0.0, MAX_PENALTY),
         "norm": OneOf(*NORMS),
         "n_neighbors": Integer(1, MANY),
         "hyperedge_sizes": Where(f"a non-empty sequence of integers from 2 to {MANY}", _are_sizes),
         "incidence": OneOf(*EXPONENTS),
         "local_scaling": Real(0.0, 1.0),
-        "diffusion_steps": Integer(0, MOST_STEPS),
-        "max_iter": Integer(1, MOST_ROUNDS),
-        "consensus_penalty": (None, Real(0.0, LARGEST_PENALTY)),
-        "embedding_penalty": Real(0.0, LARGEST_PENALTY),
+        "diffusion_steps": Integer(0, MAX_STEPS),
+        "max_iter": Integer(1, MAX_ROUNDS),
+        "consensus_penalty": (None, Real(0.0, MAX_PENALTY)),
+        "embedding_penalty": Real(0.0, MAX_PENALTY),
         "n_init": Integer(1, MANY),
         "landmarks": (None, OneOf("auto"), Integer(2, MANY)),
         "selection": OneOf("stability", "eigengap"),
         "max_clusters": Integer(2, MANY),
         "tol": Real(1e-10, 0.1),
         "incomplete": Flag(),
-        "random_state": Integer(0, LARGEST_SEED),
+        "random_state": Integer(0, MAX_SEED),
     }
     applicable: ClassVar[Applicable] = {
         **dict.fromkeys(("selection", "max_clusters"), Only("n_clusters=None", lambda model: model.n_clusters is None)),
@@ -276,7 +276,7 @@ class FedMSGL(FedMSGLModel):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        least = LEAST_COUPLING * 2.0 * self.share_penalty
+        least = MIN_COUPLING * 2.0 * self.share_penalty
         if self.consensus_penalty is not None and self.consensus_penalty < least:
             raise ConfigurationError(
                 f"consensus_penalty must be at least {least:g}, a hundredth of twice share_penalty; "
@@ -461,7 +461,7 @@ class FedMSGL(FedMSGLModel):
 
     def _n_landmarks(self, n: int) -> int:
         if self.landmarks == "auto":
-            return USUAL_LANDMARKS if n > MOST_WITHOUT_LANDMARKS else 0
+            return USUAL_LANDMARKS if n > MAX_WITHOUT_LANDMARKS else 0
         return self.landmarks or 0
 
     def _terms(self) -> messages.Settings:
@@ -484,7 +484,7 @@ class FedMSGL(FedMSGLModel):
             )
         n_landmarks = self._n_landmarks(n)
         available, kind = n_landmarks or n, "landmarks" if n_landmarks else "patients"
-        least = FEWEST_TO_CHOOSE if self.n_clusters is None else self.n_clusters
+        least = MIN_TO_CHOOSE if self.n_clusters is None else self.n_clusters
         if available < least:
             task = "to choose n_clusters" if self.n_clusters is None else f"for {self.n_clusters} clusters"
             raise DataError(
@@ -492,9 +492,9 @@ class FedMSGL(FedMSGLModel):
                 where="n_clusters",
                 hint="Set n_clusters, or increase landmarks.",
             )
-        if self.share_penalty < LEAST_SHARE_PENALTY:
+        if self.share_penalty < MIN_SHARE_PENALTY:
             warnings.warn(
-                f"share_penalty={self.share_penalty:g} is below {LEAST_SHARE_PENALTY:g}: similar groups may merge. "
+                f"share_penalty={self.share_penalty:g} is below {MIN_SHARE_PENALTY:g}: similar groups may merge. "
                 "Compare the clusters with stability_path().",
                 stacklevel=5,
             )

@@ -17,14 +17,14 @@ from multicentre.data import MultiViewData
 from multicentre.estimator.figures import Bars, Cloud, Figure, HeatMap, Lines, Points, Table
 
 # Fewest patients behind a value, as in the profiles of sites: a mean does not describe single patients.
-LEAST_SHOWN = 10
+MIN_SHOWN = 10
 SIMULATED = "Drawn from the sites' files, which only a simulation has"
 PROFILED = f'{SIMULATED}; over real sites a profile needs relations = "listed".'
-FEW = f"<{LEAST_SHOWN}"
+FEW = f"<{MIN_SHOWN}"
 # Rows and columns of the map of the affinity: the number that fits one page.
-MOST_BINS = 48
+MAX_BINS = 48
 # Points of the map of clusters: more make the file larger and overlap.
-MOST_POINTS = 2_000
+MAX_POINTS = 2_000
 # Columns of a profile: with more, the map is hard to read.
 N_PROFILED = 24
 Floats = NDArray[np.float64]
@@ -75,20 +75,20 @@ def find_groups(
 def cluster_map(model: FedMSGLModel, groups: NDArray[np.str_]) -> Points:
     """Return the embedding in its two directions of largest variance, by cluster and known group."""
     x, y = project(model.embedding_).T
-    chosen = np.sort(np.random.default_rng(0).permutation(len(x))[:MOST_POINTS])
+    chosen = np.sort(np.random.default_rng(0).permutation(len(x))[:MAX_POINTS])
     clouds = []
     for cluster in range(model.n_clusters_):
         for group in dict.fromkeys(groups.tolist()):
             every = (model.labels_ == cluster) & (groups == group)
-            if every.sum() >= LEAST_SHOWN:
+            if every.sum() >= MIN_SHOWN:
                 members = chosen[every[chosen]]
                 clouds.append(Cloud(group, _name(cluster), x[members].tolist(), y[members].tolist()))
-    some = f" {MOST_POINTS} patients drawn at random." if len(x) > MOST_POINTS else ""
+    some = f" {MAX_POINTS} patients drawn at random." if len(x) > MAX_POINTS else ""
     shapes, drawn = (", one shape per known group", f" {SIMULATED}.") if (groups != "").any() else ("", "")
     return Points(
         "Clusters",
         f"The embedding of the patients in its two directions of largest variance: one colour per cluster{shapes}. "
-        f"Fewer than {LEAST_SHOWN} patients of one colour and shape are left out.{some}{drawn}",
+        f"Fewer than {MIN_SHOWN} patients of one colour and shape are left out.{some}{drawn}",
         "model",
         "first direction",
         "second direction",
@@ -129,7 +129,7 @@ def cluster_table(model: FedMSGLModel, groups: NDArray[np.str_]) -> Table:
     shares = ", and the share of each known group among them, to 5 %; few: under ten patients" if names else ""
     return Table(
         "Sizes of the clusters",
-        f"Patients of each cluster{shares}. Sizes below {LEAST_SHOWN} are given as a bound. If only one size is below, "
+        f"Patients of each cluster{shares}. Sizes below {MIN_SHOWN} are given as a bound. If only one size is below, "
         f"the next larger one is hidden as well.{f' {SIMULATED}.' if names else ''}",
         "model",
         ["cluster", "patients", *names],
@@ -143,8 +143,8 @@ def suppress(counts: Sequence[int]) -> list[Cell]:
     >>> suppress([40, 3, 12]), suppress([40, 0, 12]), suppress([40, 3, 4])
     ([40.0, '<10', 'hidden'], [40.0, 0.0, 12.0], [40.0, '<10', '<10'])
     """
-    cells: list[Cell] = [FEW if 0 < count < LEAST_SHOWN else float(count) for count in counts]
-    large = [place for place, count in enumerate(counts) if count >= LEAST_SHOWN]
+    cells: list[Cell] = [FEW if 0 < count < MIN_SHOWN else float(count) for count in counts]
+    large = [place for place, count in enumerate(counts) if count >= MIN_SHOWN]
     if cells.count(FEW) == 1 and large:
         cells[min(large, key=lambda place: counts[place])] = "hidden"
     return cells
@@ -156,7 +156,7 @@ def round_share(count: int, n: int) -> str:
     >>> round_share(98, 101), round_share(3, 101), round_share(0, 101)
     ('95 %', 'few', '–')
     """
-    if count < LEAST_SHOWN:
+    if count < MIN_SHOWN:
         return "few" if count else "–"
     return f"{5 * round(20 * count / n)} %"
 
@@ -205,13 +205,13 @@ def bin_clusters(labels: Integers, order: Floats) -> tuple[list[Integers], list[
     ([13, 12, 10], ['cluster 1', '', 'cluster 2'])
     """
     sizes = np.bincount(labels[labels >= 0])
-    large = np.flatnonzero(sizes >= LEAST_SHOWN)[:MOST_BINS]
-    share = (MOST_BINS - len(large)) / max(1, int(sizes[large].sum()))
+    large = np.flatnonzero(sizes >= MIN_SHOWN)[:MAX_BINS]
+    share = (MAX_BINS - len(large)) / max(1, int(sizes[large].sum()))
     bins, names = [], []
     for cluster in large:
         members = np.flatnonzero(labels == cluster)
         members = members[np.argsort(order[members], kind="stable")]
-        n_bins = min(len(members) // LEAST_SHOWN, 1 + int(len(members) * share))
+        n_bins = min(len(members) // MIN_SHOWN, 1 + int(len(members) * share))
         bins += np.array_split(members, n_bins)
         names += [_name(cluster), *[""] * (n_bins - 1)]
     return bins, names
@@ -250,7 +250,7 @@ def profile_map(model: FedMSGLModel, site: str, view: str, data: MultiViewData) 
     """Return the columns of a view that differ most between clusters, as means per cluster."""
     places = model.places_for(data)
     here = places >= 0
-    profile = profile_columns(data.array(view)[here], model.labels_[places[here]], model.n_clusters_, LEAST_SHOWN)
+    profile = profile_columns(data.array(view)[here], model.labels_[places[here]], model.n_clusters_, MIN_SHOWN)
     large = np.flatnonzero(profile.sizes)
     means = profile.means[large]
     spread = means.max(axis=0, initial=-np.inf) - means.min(axis=0, initial=np.inf)
@@ -261,7 +261,7 @@ def profile_map(model: FedMSGLModel, site: str, view: str, data: MultiViewData) 
     return HeatMap(
         f"Profile of {view} at {site}",
         "Mean of each column in each cluster, in standard deviations from the mean of all patients, to a quarter. "
-        f"Clusters of fewer than {LEAST_SHOWN} patients with the view are left out.{some} {PROFILED}",
+        f"Clusters of fewer than {MIN_SHOWN} patients with the view are left out.{some} {PROFILED}",
         "model",
         [data.columns[view][column] for column in chosen],
         [_name(int(cluster)) for cluster in large],
@@ -309,7 +309,7 @@ def eigenvalues(model: FedMSGLModel) -> list[Lines]:
 
 def _has_few(labels: Integers) -> bool:
     sizes = np.bincount(labels[labels >= 0])
-    return bool(((sizes > 0) & (sizes < LEAST_SHOWN)).any())
+    return bool(((sizes > 0) & (sizes < MIN_SHOWN)).any())
 
 
 def _name(cluster: int) -> str:

@@ -43,22 +43,22 @@ Flags = NDArray[np.bool_]
 
 NORMS: tuple[ViewNorm, ...] = get_args(ViewNorm)
 # Fewest patients of a view: each is expressed by at least two others.
-LEAST_PATIENTS = 3
+MIN_PATIENTS = 3
 # Patients up to which a site makes a table of pairs; at this number a table takes 3.2 GB.
-MOST_PAIRED = 20_000
+MAX_PAIRED = 20_000
 # Landmarks up to which a site decomposes their Gram matrix. The matrix and its eigenvectors take 200 MB each at this
 # number; the time grows with its cube.
-MOST_LANDMARKS = 5_000
+MAX_LANDMARKS = 5_000
 # Clusters up to which a site returns profiles.
-MOST_CLUSTERS = 1_000
+MAX_CLUSTERS = 1_000
 # Relations per patient above which a list comes near the inner products of rows.
-MOST_LISTED = 200
+MAX_LISTED = 200
 # Penalty above which weights are nearly linear in the inner products of rows.
-MOST_MU = 100.0
+MAX_MU = 100.0
 # Residual below which single precision no longer suffices.
 FINE = 1e-4
 # Penalties beyond this value, or below its inverse, lose the precision of float64.
-LARGEST_PENALTY = 1e9
+MAX_PENALTY = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +116,9 @@ class LocalViews:
         self._present = {view: data.patients_with(view) for view in data.views}
         data.check_whole_views()
         for view, present in self._present.items():
-            if present.sum() < LEAST_PATIENTS:
+            if present.sum() < MIN_PATIENTS:
                 raise DataError(
-                    f"aligned patients with the view must be at least {LEAST_PATIENTS}; got fewer",
+                    f"aligned patients with the view must be at least {MIN_PATIENTS}; got fewer",
                     where=f"{site}, {view}",
                     hint="Leave the view out.",
                 )
@@ -224,9 +224,9 @@ class LocalViews:
                 where=self._site,
                 hint="Set incomplete=True, or leave the others out.",
             )
-        if self.n_common > MOST_PAIRED:
+        if self.n_common > MAX_PAIRED:
             raise ConfigurationError(
-                f"a table of pairs must have at most {MOST_PAIRED} patients; got {self.n_common}",
+                f"a table of pairs must have at most {MAX_PAIRED} patients; got {self.n_common}",
                 where=self._site,
                 hint="Use landmarks.",
             )
@@ -240,9 +240,9 @@ class LocalViews:
         ConfigurationError
             The labels do not fit the common order or the number of clusters.
         """
-        if len(labels) != self.n_common or not 1 <= n_clusters <= min(self.n_common, MOST_CLUSTERS):
+        if len(labels) != self.n_common or not 1 <= n_clusters <= min(self.n_common, MAX_CLUSTERS):
             raise ConfigurationError(
-                f"labels must be of {self.n_common} patients in 1 to {min(self.n_common, MOST_CLUSTERS)} clusters; "
+                f"labels must be of {self.n_common} patients in 1 to {min(self.n_common, MAX_CLUSTERS)} clusters; "
                 f"got {len(labels)} labels and {n_clusters} clusters",
                 where=self._site,
                 hint="Fit again.",
@@ -264,9 +264,9 @@ class LocalViews:
                 where=self._site,
                 hint="Set max_iter=1.",
             )
-        if not 0 <= request.coupling <= LARGEST_PENALTY or consensus.max(initial=0.0) > messages.MOST_VIEWS:
+        if not 0 <= request.coupling <= MAX_PENALTY or consensus.max(initial=0.0) > messages.MAX_VIEWS:
             raise ConfigurationError(
-                f"coupling must be from 0 to {LARGEST_PENALTY:g} and the consensus at most {messages.MOST_VIEWS:g}; "
+                f"coupling must be from 0 to {MAX_PENALTY:g} and the consensus at most {messages.MAX_VIEWS:g}; "
                 f"got {request.coupling:g} and {consensus.max(initial=0.0):g}",
                 where=self._site,
                 hint="Set consensus_penalty to a smaller value.",
@@ -282,13 +282,13 @@ class LocalViews:
                 hint="Set landmarks=None.",
             )
         if (
-            not 2 <= len(landmarks) <= MOST_LANDMARKS
+            not 2 <= len(landmarks) <= MAX_LANDMARKS
             or np.any(np.diff(landmarks) <= 0)
             or landmarks[0] < 0
             or landmarks[-1] >= self.n_common
         ):
             raise ConfigurationError(
-                f"landmarks must be 2 to {MOST_LANDMARKS} places below {self.n_common} in ascending order; "
+                f"landmarks must be 2 to {MAX_LANDMARKS} places below {self.n_common} in ascending order; "
                 f"got {len(landmarks)} places",
                 where=self._site,
                 hint="Fit again.",
@@ -325,9 +325,9 @@ def check_settings(settings: messages.Settings, *, has_minimum: bool) -> None:
         Whether the site's policy has a minimum of patients. It then refuses settings with which relations come near the
         inner products of rows: many relations, or a large mu.
     """
-    if has_minimum and not (settings.top <= MOST_LISTED and _mu(settings) <= MOST_MU):
+    if has_minimum and not (settings.top <= MAX_LISTED and _mu(settings) <= MAX_MU):
         raise ConfigurationError(
-            f"top must be at most {MOST_LISTED} and mu at most {MOST_MU:g}, or relations show inner products of rows; "
+            f"top must be at most {MAX_LISTED} and mu at most {MAX_MU:g}, or relations show inner products of rows; "
             f"got {settings.top} and {_mu(settings):g}",
             where="top, mu",
             hint="Decrease them; a policy with min_patients = 0 is for simulations.",
@@ -337,12 +337,9 @@ def check_settings(settings: messages.Settings, *, has_minimum: bool) -> None:
         raise ConfigurationError(
             f"norm must be one of {', '.join(map(repr, NORMS))}; got {settings.norm!r}", where="norm", hint="Use 'l2'."
         )
-    if (
-        not all(1 / LARGEST_PENALTY <= one <= LARGEST_PENALTY for one in penalties)
-        or not 0 <= settings.lambda_2 <= LARGEST_PENALTY
-    ):
+    if not all(1 / MAX_PENALTY <= one <= MAX_PENALTY for one in penalties) or not 0 <= settings.lambda_2 <= MAX_PENALTY:
         raise ConfigurationError(
-            f"lambda_1 and lambda_3 must be from {1 / LARGEST_PENALTY:g} to {LARGEST_PENALTY:g}, lambda_2 at least 0; "
+            f"lambda_1 and lambda_3 must be from {1 / MAX_PENALTY:g} to {MAX_PENALTY:g}, lambda_2 at least 0; "
             f"got {settings.lambda_1:g}, {settings.lambda_3:g} and {settings.lambda_2:g}",
             where="lambda_1, lambda_2, lambda_3",
             hint="Set share_penalty=5 and distance_penalty=0.",

@@ -21,9 +21,9 @@ Integers = NDArray[np.int64]
 
 # Bound of relations summed over a site's views: a relation is at most 1 per view, so a site may have up to 64 views. A
 # larger bound would make the rounding of masked sums coarser.
-MOST_VIEWS = 64.0
+MAX_VIEWS = 64.0
 # Bound of a summed loss, far above any loss of prepared views, so that masked sums of losses cannot overflow.
-LARGEST_LOSS = 2.0**40
+MAX_LOSS = 2.0**40
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Relations(Release):
     relations: Floats = array(
         "relation of each pair of patients, summed over views",
         ("pairs",),
-        bound=MOST_VIEWS,
+        bound=MAX_VIEWS,
         permission="relations=summed",
     )
 
@@ -65,7 +65,7 @@ class PairCounts(Release):
 
     individual: ClassVar[bool] = True
     views: Floats = array(
-        "views that have both patients of a pair", ("pairs",), bound=MOST_VIEWS, permission="relations=summed"
+        "views that have both patients of a pair", ("pairs",), bound=MAX_VIEWS, permission="relations=summed"
     )
 
 
@@ -136,15 +136,15 @@ class RefinedRelations(Release):
     """Shared and view-specific part of the relations, summed over a site's views."""
 
     individual: ClassVar[bool] = True
-    shared: Floats = array("shared part, weighted by view", ("n", "n"), bound=MOST_VIEWS, permission="relations=summed")
+    shared: Floats = array("shared part, weighted by view", ("n", "n"), bound=MAX_VIEWS, permission="relations=summed")
     specific: Floats = array(
         "view-specific part of each pair",
         ("pairs",),
-        bound=MOST_VIEWS,
+        bound=MAX_VIEWS,
         permission="relations=summed",
     )
     loss: float = number(
-        "unexplained share of the views, penalties and coupling", bound=LARGEST_LOSS, permission="relations=summed"
+        "unexplained share of the views, penalties and coupling", bound=MAX_LOSS, permission="relations=summed"
     )
 
 
@@ -166,7 +166,7 @@ class LandmarkCodes(Release):
     codes: Floats = array(
         "weight of each landmark in a patient, summed over views",
         ("b", "m"),
-        bound=MOST_VIEWS,
+        bound=MAX_VIEWS,
         permission="relations=summed",
     )
 

@@ -171,7 +171,7 @@ def _where(matrix: csr_array, values: Floats) -> csr_array:
 # Patients per request of codes: with 500 landmarks a block takes 16 MB.
 BLOCK = 4096
 # Patients up to which all landmarks are used; above, the solver's time matters more than accuracy.
-MOST_ON_ALL = 20_000
+MAX_ON_ALL = 20_000
 # Landmarks per patient above that number.
 NEAREST = 40
 
@@ -203,7 +203,7 @@ def code_patients(
             hint="Set landmarks=None, or leave these patients out.",
         )
     landmarks = draw_landmarks(n, n_landmarks, seed)
-    nearest = 0 if n <= MOST_ON_ALL else min(NEAREST, n_landmarks)
+    nearest = 0 if n <= MAX_ON_ALL else min(NEAREST, n_landmarks)
     blocks = []
     for first in range(0, n, BLOCK):
         block = _Block(landmarks, nearest, first, min(first + BLOCK, n))

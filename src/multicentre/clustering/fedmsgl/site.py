@@ -36,14 +36,14 @@ from multicentre.errors import ConfigurationError, RefusedByPolicy
 
 Floats = NDArray[np.float64]
 # Fewest patients of a cluster in a profile, so that a mean does not describe single patients.
-LEAST_IN_PROFILE = 10
+MIN_IN_PROFILE = 10
 # Every round releases distances and parts, so the limit bounds the disclosure; it leaves room beyond the default number
 # of rounds.
-MOST_ROUNDS = 50
+MAX_ROUNDS = 50
 # Least coupling, relative to lambda_1: a smaller one would return the uncoupled solutions of a site once more.
-LEAST_COUPLING = 0.01
+MIN_COUPLING = 0.01
 # With two sites each could subtract its part of the consensus and obtain the other's.
-LEAST_SITES = 3
+MIN_SITES = 3
 START = messages.SiteState({}, 0.0, 0)
 
 
@@ -103,7 +103,7 @@ class RelationPart(SitePart):
             raise ConfigurationError(
                 "profiles must be requested once per fit; got a second request", where=self.site, hint="Fit again."
             )
-        least = max(self.least_behind, LEAST_IN_PROFILE)
+        least = max(self.least_behind, MIN_IN_PROFILE)
         labels = self._local.checked_labels(request.labels, request.n_clusters)
         self._profiled = True
         profiles = {
@@ -121,9 +121,9 @@ class RelationPart(SitePart):
 
     def _check_sites(self, *, is_first: bool) -> None:
         """Refuse a consensus of two sites: each could subtract its part and obtain the other's."""
-        if not is_first and self.n_peers < LEAST_SITES and self.least_behind > 0:
+        if not is_first and self.n_peers < MIN_SITES and self.least_behind > 0:
             raise RefusedByPolicy(
-                f"sites must be at least {LEAST_SITES} in rounds after the first; got {self.n_peers}",
+                f"sites must be at least {MIN_SITES} in rounds after the first; got {self.n_peers}",
                 where=self.site,
                 hint="Set max_iter=1.",
             )
@@ -234,9 +234,9 @@ class FedMSGLSite(RelationPart):
         in_turn = (request.coupling == 0) == is_first and previous.coupling in (0, request.coupling)
         in_turn = in_turn and not (is_first and request.consensus.any())
         self._check_sites(is_first=is_first)
-        if not in_turn or previous.n_rounds >= MOST_ROUNDS or 0 < request.coupling < LEAST_COUPLING * request.lambda_1:
+        if not in_turn or previous.n_rounds >= MAX_ROUNDS or 0 < request.coupling < MIN_COUPLING * request.lambda_1:
             raise RefusedByPolicy(
-                f"rounds must be consecutive, at most {MOST_ROUNDS}, with one coupling from a hundredth of lambda_1; "
+                f"rounds must be consecutive, at most {MAX_ROUNDS}, with one coupling from a hundredth of lambda_1; "
                 f"got the coupling {request.coupling:g} after {previous.n_rounds} rounds",
                 where=self.site,
                 hint="Fit again.",

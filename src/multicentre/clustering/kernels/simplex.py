@@ -26,7 +26,7 @@ Reals = NDArray[Any]
 Integers = NDArray[np.int64]
 
 # Safeguard of a loop that is finite in exact arithmetic; passes beyond it could only repeat rounding errors.
-MOST_PASSES = 200
+MAX_PASSES = 200
 
 # Rows of the array of pieces.
 KEY, SLOPE, KINK, STEEP = 0, 1, 2, 3
@@ -77,7 +77,7 @@ def find_multiplier(pieces: Floats, n: int, tau: float) -> float:
     >>> find_multiplier(np.array([[0.75, 0.5, -2.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]), 3, -3.0)
     0.125
     """
-    for _ in range(MOST_PASSES):
+    for _ in range(MAX_PASSES):
         total, rate = sum_pieces(pieces, n, tau)
         if rate == 0.0:
             return tau
@@ -165,7 +165,7 @@ def _drop_to_root(
     """
     # The last step may lower tau by rounding; the pieces between must remain.
     margin = 1e-6 * abs(tau)
-    for _ in range(MOST_PASSES):
+    for _ in range(MAX_PASSES):
         if higher <= tau:
             return higher, n
         tau = higher

@@ -13,9 +13,9 @@ from multicentre.errors import DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
-MOST_PATIENTS = 2**31 - 1  # coordinates are stored as 32-bit integers
+MAX_PATIENTS = 2**31 - 1  # coordinates are stored as 32-bit integers
 # Range of a 32-bit integer; a larger value is an error in the data and not a count of events.
-LARGEST_COUNT = 2.0**31
+MAX_COUNT = 2.0**31
 # Admits fractional counts, such as weights, but refuses 0: a sparse tensor leaves out empty cells.
 SMALLEST_COUNT = 1e-6
 
@@ -99,10 +99,10 @@ def checked_size(n_patients: object, n_with_entry: int) -> int:
     try:
         size = n_with_entry if n_patients is None else operator.index(n_patients)  # type: ignore[arg-type]
     except TypeError:
-        size = MOST_PATIENTS + 1
-    if size > MOST_PATIENTS:
+        size = MAX_PATIENTS + 1
+    if size > MAX_PATIENTS:
         raise DataError(
-            f"n_patients must be an integer of at most {MOST_PATIENTS}; got {n_patients!r}",
+            f"n_patients must be an integer of at most {MAX_PATIENTS}; got {n_patients!r}",
             where="n_patients",
             hint="Pass the number of patients.",
         )
@@ -134,13 +134,13 @@ def checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> 
             where="coordinates",
             hint="Pass the patient's row and one position per mode for each count.",
         )
-    if places.max(initial=0) > MOST_PATIENTS:
+    if places.max(initial=0) > MAX_PATIENTS:
         raise DataError(
-            f"coordinates must be at most {MOST_PATIENTS}; some are larger",
+            f"coordinates must be at most {MAX_PATIENTS}; some are larger",
             where="coordinates",
             hint="Pass positions, counted from 0, instead of identifiers.",
         )
-    n_invalid = int((~((values >= SMALLEST_COUNT) & (values <= LARGEST_COUNT))).sum())
+    n_invalid = int((~((values >= SMALLEST_COUNT) & (values <= MAX_COUNT))).sum())
     if n_invalid:
         raise DataError(
             f"counts must be from {SMALLEST_COUNT:g} to 2^31; {n_invalid} are not",

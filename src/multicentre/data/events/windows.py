@@ -14,7 +14,7 @@ from multicentre.errors import ConfigurationError
 Anchor = Literal["first_event", "calendar", "admission", "sliding"]
 Places = NDArray[np.int64]
 # About 2,700 years, longer than any record; keeps patient * (days of record + window) within 64-bit integers.
-MOST_DAYS = 10**6
+MAX_DAYS = 10**6
 
 
 def is_integer_from(value: object, lowest: int) -> bool:
@@ -67,9 +67,9 @@ class Windows:
                 where="anchor",
                 hint="Correct the name.",
             )
-        if not is_integer_from(self.days, 1) or self.days > MOST_DAYS:
+        if not is_integer_from(self.days, 1) or self.days > MAX_DAYS:
             raise ConfigurationError(
-                f"window_days must be an integer from 1 to {MOST_DAYS}; got {self.days!r}",
+                f"window_days must be an integer from 1 to {MAX_DAYS}; got {self.days!r}",
                 where="window_days",
                 hint="Example: 30.",
             )

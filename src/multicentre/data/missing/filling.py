@@ -24,8 +24,8 @@ FILL_STEPS = frozenset({"sum_observed", "fill_gaps"})
 FILLING: tuple[Missing, ...] = ("mean", "indicator")
 _PATIENTS = 2.0**24  # as in survival methods: records of one site
 _TOTAL = 2.0**36  # as in survival methods: sum of a column at one site
-# Columns that a message lists, so that it stays readable; as MOST_ROWS_NAMED in `data.cells`.
-_MOST_NAMED = 5
+# Columns that a message lists, so that it stays readable; as MAX_ROWS_NAMED in `data.cells`.
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _find_means(session: Session, part: type[FillingPart], columns: Sequence[str
     if empty:
         raise DataError(
             "columns must have an entry at one site at least; these have none",
-            where=f"columns {', '.join(empty[:_MOST_NAMED])}",
+            where=f"columns {', '.join(empty[:_MAX_NAMED])}",
             hint="Leave the columns out.",
         )
     return Means(sums.total / sums.present)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, Message, Nothing, array, count, text, texts
-from multicentre.core.published_counts import LEAST_PUBLISHED, count_text, published
+from multicentre.core.published_counts import MIN_PUBLISHED, count_text, published
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement, Release, SitePart, step
 from multicentre.data.tabular import Tabular, flag_missing, indicators_of, sources_of
@@ -40,8 +40,8 @@ Missing = Literal["complete", "indicator", "mean", "native"]
 
 GAP_STEPS = frozenset({"count_gaps", "handle_gaps", "add_indicators", "report_gaps"})
 
-# Columns that a message lists, so that it stays readable; as MOST_ROWS_NAMED in `data.cells`.
-_MOST_NAMED = 5
+# Columns that a message lists, so that it stays readable; as MAX_ROWS_NAMED in `data.cells`.
+_MAX_NAMED = 5
 
 _FIT_FOR_GAPS = 'Fit with a different value of missing, such as missing="mean", to predict for them.'
 
@@ -113,7 +113,7 @@ class MissingValues:
         """Records, incomplete records and missing entries of every column, over all sites."""
         return (self.n_records, self.n_incomplete, *self.entries)
 
-    def line(self, least: int = LEAST_PUBLISHED) -> str:
+    def line(self, least: int = MIN_PUBLISHED) -> str:
         """Return one sentence with the number of records left out or of incomplete records, small counts as "<5"."""
         if self.n_incomplete == 0:
             return "No missing values."
@@ -123,7 +123,7 @@ class MissingValues:
         verb = {"mean": "filled with the mean", "indicator": "marked, and filled with the mean", "native": "kept"}
         return f"{incomplete} of {self.n_records:,} records are incomplete: {columns}; {verb[self.missing]}."
 
-    def to_frame(self, least: int = LEAST_PUBLISHED) -> pd.DataFrame:
+    def to_frame(self, least: int = MIN_PUBLISHED) -> pd.DataFrame:
         """Return a row per column: its name, missing entries, and their share of all records; NaN for small counts."""
         import pandas as pd
 
@@ -131,7 +131,7 @@ class MissingValues:
         columns = {"column": list(self.columns), "missing": counts, "share": counts / max(self.n_records, 1)}
         return pd.DataFrame(columns)
 
-    def to_dict(self, least: int = LEAST_PUBLISHED) -> dict[str, Any]:
+    def to_dict(self, least: int = MIN_PUBLISHED) -> dict[str, Any]:
         """Return the fields as plain values for a file, without small counts."""
         entries = [published(n, least) for n in self.entries]
         changed = {
@@ -161,8 +161,8 @@ class MissingValues:
     def _describe_columns(self, least: int) -> str:
         incomplete = [(name, published(n, least)) for name, n in zip(self.columns, self.entries, strict=True) if n != 0]
         ordered = sorted(incomplete, key=lambda item: -(item[1] or 0))
-        rest = f" and {len(ordered) - _MOST_NAMED} more columns" if len(ordered) > _MOST_NAMED else ""
-        return ", ".join(f"{name} ({count_text(n, least)})" for name, n in ordered[:_MOST_NAMED]) + rest
+        rest = f" and {len(ordered) - _MAX_NAMED} more columns" if len(ordered) > _MAX_NAMED else ""
+        return ", ".join(f"{name} ({count_text(n, least)})" for name, n in ordered[:_MAX_NAMED]) + rest
 
 
 class TabularPart(SitePart):
@@ -240,7 +240,7 @@ class TabularPart(SitePart):
             empty = [name for name, all_missing in zip(self._columns, is_empty, strict=True) if all_missing]
             raise DataError(
                 "at least one record must be complete; none is"
-                + (f", and these columns are empty here: {', '.join(empty[:_MOST_NAMED])}" if empty else ""),
+                + (f", and these columns are empty here: {', '.join(empty[:_MAX_NAMED])}" if empty else ""),
                 where=self.site,
                 hint='Leave out the column or the site, or fit with missing="mean" or missing="indicator".',
             )
@@ -285,7 +285,7 @@ class HandlesMissing:
     """
 
     missing_values_: MissingValues
-    least_published: int = LEAST_PUBLISHED
+    least_published: int = MIN_PUBLISHED
     """Smallest count that results state; see :mod:`multicentre.core.published_counts`."""
 
     @property

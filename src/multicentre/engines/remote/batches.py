@@ -17,10 +17,10 @@ from multicentre.engines.remote.packing import Kind, Reply, ReplyKind, read_json
 from multicentre.engines.remote.socket import MAX_MESSAGE_BYTES
 from multicentre.errors import MessageError, MulticentreError
 
-LARGEST_BATCH = MAX_MESSAGE_BYTES // 2  # leaves room for commands, ledger heads and a last call that is long
+MAX_BATCH = MAX_MESSAGE_BYTES // 2  # leaves room for commands, ledger heads and a last call that is long
 # Ten branches with ten calls each are common. A request of millions of empty calls would occupy a site for hours and
 # fill its log.
-MOST_CALLS = 1000
+MAX_CALLS = 1000
 _KINDS = ("answer", "refused")
 
 
@@ -47,12 +47,12 @@ def unpack_several(body: bytes) -> list[bytes]:
     lengths = read_json(head).get("lengths")
     if (
         not isinstance(lengths, list)
-        or not 1 <= len(lengths) <= MOST_CALLS
+        or not 1 <= len(lengths) <= MAX_CALLS
         or any(type(length) is not int or length < 0 for length in lengths)
         or sum(lengths) != len(rest)
     ):
         raise MessageError(
-            f"a batch must state the lengths of its pieces, 1 to {MOST_CALLS}; got others", where="request"
+            f"a batch must state the lengths of its pieces, 1 to {MAX_CALLS}; got others", where="request"
         )
     pieces, start = [], 0
     for length in lengths:
@@ -66,13 +66,13 @@ def n_together(sizes: Sequence[int]) -> int:
 
     Examples
     --------
-    >>> n_together([10, 20, 30]), n_together([LARGEST_BATCH, 1])
+    >>> n_together([10, 20, 30]), n_together([MAX_BATCH, 1])
     (3, 1)
     """
     total = 0
     for number, size in enumerate(sizes):
         total += size
-        if number == MOST_CALLS or (number and total > LARGEST_BATCH):
+        if number == MAX_CALLS or (number and total > MAX_BATCH):
             return number
     return len(sizes)
 

@@ -18,8 +18,8 @@ from multicentre.errors import IntegrityError, MessageError, MulticentreError, S
 from multicentre.privacy.ledger_heads import Head
 from multicentre.privacy.secure_sum.messages import Masked
 
-MOST_TEXT = 2000  # characters; the longest messages of the package have some hundreds
-_LARGEST_HEAD = 8 * 2**20  # room for the ledger heads of thousands of sites; parsing needs many times this memory
+MAX_TEXT = 2000  # characters; the longest messages of the package have some hundreds
+_MAX_HEAD = 8 * 2**20  # room for the ledger heads of thousands of sites; parsing needs many times this memory
 _PATH = re.compile(r"(?<![^\s'\"(=])(?:/|[A-Za-z]:\\)(?=\S)[^,;'\")]*")
 Kind = Literal["open", "call", "calls", "restore", "close"]
 ReplyKind = Literal["opened", "answer", "answers", "refused", "done", "closed"]
@@ -157,7 +157,7 @@ def _error_body(error: MulticentreError, write: Callable[[str], str]) -> bytes:
     """Return an error of the package as JSON. Errors of the package never contain a patient's value."""
     kind = next(one for one in type(error).__mro__ if one.__module__ == errors.__name__)  # the receiver has it
     content = {"error": kind.__name__, "what": error.what, "where": error.where, "hint": error.hint}
-    return json.dumps({name: write(text[:MOST_TEXT]) for name, text in content.items()}).encode()
+    return json.dumps({name: write(text[:MAX_TEXT]) for name, text in content.items()}).encode()
 
 
 def unpack_outcome(reply: Reply, call: Call) -> Outcome:
@@ -252,7 +252,7 @@ def read_json(text: bytes) -> dict[str, Any]:
     MessageError
         The bytes are too long, or are not a JSON object.
     """
-    if len(text) > _LARGEST_HEAD:  # the parsed values need far more memory than the text
+    if len(text) > _MAX_HEAD:  # the parsed values need far more memory than the text
         raise MessageError("the metadata must be a JSON object; got other bytes", where="request")
     try:
         content = json.loads(text.decode())

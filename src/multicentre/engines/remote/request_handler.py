@@ -37,7 +37,7 @@ from multicentre.errors import IntegrityError, MessageError, MulticentreError, S
 from multicentre.privacy.encrypted_store import EncryptedStore
 from multicentre.privacy.secret_files import Secret
 
-MOST_RUNS = 4  # open runs hold their data in memory
+MAX_RUNS = 4  # open runs hold their data in memory
 MAX_STORED_RUNS = 20  # states of older runs are deleted, so that the disk does not fill up
 _TERMS = "terms"
 Offers = Callable[[str], type[SitePart]]
@@ -181,7 +181,7 @@ class RequestHandler:
             self._runs[request.run] = _Run(opening, runtime)
             initial_terms.keep(_TERMS, 0, _terms_of(opening))
         self._runs.move_to_end(request.run)
-        while len(self._runs) > MOST_RUNS:
+        while len(self._runs) > MAX_RUNS:
             self._runs.popitem(last=False)
         self._forget_old_runs()
         facts = {"version": self._version, "since": self._start_time, **self._service.facts(opening.study)}

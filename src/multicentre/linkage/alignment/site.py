@@ -27,7 +27,7 @@ from multicentre.privacy.identifier_normalisation import DateOrder, normalise_id
 
 Rows = NDArray[np.int64]
 # An order of one patient would identify that person.
-LEAST_COMMON = 2
+MIN_COMMON = 2
 
 
 class AlignmentPart(KeyedPart):
@@ -118,7 +118,7 @@ class AlignmentPart(KeyedPart):
 
     def _check_crowd(self, n_aligned: int) -> None:
         """Refuse to align few records."""
-        least = max(self.least_behind, LEAST_COMMON)
+        least = max(self.least_behind, MIN_COMMON)
         if n_aligned < least:
             raise DataError(
                 f"the order must contain at least {least} of this site's patients; got fewer",

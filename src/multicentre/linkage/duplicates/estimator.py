@@ -48,12 +48,12 @@ UNPROVEN = (
     "dates); register test patients at all sites and pass them as controls="
 )
 # 4096 buckets are 32 KiB of traffic per person and site.
-MOST_PER_RECORD = 4096
+MAX_PER_RECORD = 4096
 
 
 # Expected agreements by chance per person: with 5 %, a second agreement of the same person, which is counted too often,
 # changes the expected number by at most a fortieth.
-MOST_CHANCE = 0.05
+MAX_CHANCE = 0.05
 
 
 def estimate_duplicate_rate(
@@ -281,7 +281,7 @@ def _linkage_error(
         return _LinkageError(declared, n_sites=n_sites, warnings=() if declared else (HIDDEN_ERRORS,))
     if not agreement.repeated[0].sum():
         return _LinkageError(None, warnings=(NO_REPEATED,))
-    if agreement.chance > MOST_CHANCE / 2 * n_persons:
+    if agreement.chance > MAX_CHANCE / 2 * n_persons:
         return _LinkageError(None, warnings=(COARSE,))
     # Half a pair at a site, as in Jeffreys' prior of a count; with sites of equal size it stands for n_sites - 1 pairs.
     variance = agreement.chance_variance + (n_sites - 1) ** 2 / 2
@@ -330,9 +330,9 @@ def _check(
     patient_key: str | None,
     sensitivity: float | tuple[float, float] | None,
 ) -> None:
-    if int(per_record) != per_record or not 1 <= per_record <= MOST_PER_RECORD:
+    if int(per_record) != per_record or not 1 <= per_record <= MAX_PER_RECORD:
         raise ConfigurationError(
-            f"buckets_per_record must be an integer from 1 to {MOST_PER_RECORD}; got {per_record}",
+            f"buckets_per_record must be an integer from 1 to {MAX_PER_RECORD}; got {per_record}",
             where="buckets_per_record",
             hint="Example: 32.",
         )

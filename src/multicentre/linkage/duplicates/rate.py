@@ -13,7 +13,7 @@ from scipy.special import betaincinv, ndtri
 
 from multicentre.errors import ConfigurationError, RefusedByPolicy
 from multicentre.estimator.figures import Figure, Forest
-from multicentre.linkage.keys.occupied_buckets import LEAST_BUCKETS, MOST_BUCKETS, QUANTILE
+from multicentre.linkage.keys.occupied_buckets import MAX_BUCKETS, MIN_BUCKETS, QUANTILE
 from multicentre.privacy.identifier_normalisation import normalise
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class DuplicateRate:
 
 
 # A few test patients show that identifiers agree between sites; the limit bounds the look-ups per request.
-MOST_CONTROLS = 20
+MAX_CONTROLS = 20
 
 _RESERVED = {
     "identifier": ("TESTPATIENT", "begin with TESTPATIENT"),
@@ -215,9 +215,9 @@ def normalise_controls(controls: Sequence[str], kind: str) -> list[str]:
             where="controls",
             hint="Name test patients only.",
         )
-    if len(controls) > MOST_CONTROLS:
+    if len(controls) > MAX_CONTROLS:
         raise RefusedByPolicy(
-            f"there must be at most {MOST_CONTROLS} controls; got {len(controls)}",
+            f"there must be at most {MAX_CONTROLS} controls; got {len(controls)}",
             where="controls",
             hint="Name fewer test patients.",
         )
@@ -257,7 +257,7 @@ def choose_buckets(n_persons: int, per_record: int) -> int:
     >>> choose_buckets(12_000, 32), choose_buckets(3, 32)
     (384000, 1024)
     """
-    return min(max(per_record * n_persons, LEAST_BUCKETS), MOST_BUCKETS)
+    return min(max(per_record * n_persons, MIN_BUCKETS), MAX_BUCKETS)
 
 
 def duplicate_rate(union: float, deviation: float, n_local: float) -> tuple[float, tuple[float, float]]:

@@ -16,9 +16,9 @@ from multicentre.core.messages import Lengths, array, arrays, count, number, tex
 from multicentre.core.steps import Release, step
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.linkage.duplicates.rate import normalise_controls
-from multicentre.linkage.keys.occupied_buckets import LEAST_BUCKETS, MOST_BUCKETS, mark_buckets
+from multicentre.linkage.keys.occupied_buckets import MAX_BUCKETS, MIN_BUCKETS, mark_buckets
 from multicentre.linkage.keys.person_keys import (
-    MOST_KEYS,
+    MAX_KEYS,
     People,
     PersonKey,
     combinations,
@@ -32,13 +32,13 @@ Integers = NDArray[np.int64]
 Texts = list[str | None]
 
 # Largest number of records of a site, for masking: about 2 billion, far more than a site has.
-MOST_RECORDS = 2.0**31
+MAX_RECORDS = 2.0**31
 
 # Largest range of exact integers in float64; random multiples of 65521 then hide marks up to 7e-12 per further site.
 MARK_BOUND = 2.0**53
 
 # Far above the number of pairs with which an interval is computed; larger numbers are sent as this one.
-MOST_PAIRS = 2.0**45
+MAX_PAIRS = 2.0**45
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,16 @@ class Marking(Counting):
 class Sizes(Release):
     """Numbers of records and persons of a site."""
 
-    records: float = number("records", unit="records", bound=MOST_RECORDS)
-    missing: float = number("records without any of the keys", unit="records", bound=MOST_RECORDS)
-    persons: float = number("different persons", unit="persons", bound=MOST_RECORDS)
+    records: float = number("records", unit="records", bound=MAX_RECORDS)
+    missing: float = number("records without any of the keys", unit="records", bound=MAX_RECORDS)
+    persons: float = number("different persons", unit="persons", bound=MAX_RECORDS)
     sites: int = count("1 if a record has a key, else 0", bound=1)
     by_class: Integers = array(
         "different persons among the records of each class of the outcome",
         ("C",),
         dtype="i8",
         unit="persons",
-        bound=MOST_RECORDS,
+        bound=MAX_RECORDS,
         counts=True,
     )
     values: Integers = array(
@@ -94,7 +94,7 @@ class Sizes(Release):
         ("S", "G"),
         dtype="i8",
         unit="values",
-        bound=MOST_RECORDS,
+        bound=MAX_RECORDS,
     )
 
 
@@ -107,15 +107,15 @@ class Agreement(Release):
         ("A", 2),
         dtype="i8",
         unit="patients",
-        bound=MOST_RECORDS,
+        bound=MAX_RECORDS,
         counts=True,
     )
     chance: float = number(
         "pairs of different patients that agree in a key, times the other sites' persons per further patient here",
         unit="pairs",
-        bound=MOST_PAIRS,
+        bound=MAX_PAIRS,
     )
-    chance_variance: float = number("variance of this number", unit="pairs^2", bound=MOST_PAIRS)
+    chance_variance: float = number("variance of this number", unit="pairs^2", bound=MAX_PAIRS)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Marks(Release):
 
 
 # One question per combination of keys, for all records and for each class; each answer reveals one more total.
-MOST_QUESTIONS = 101
+MAX_QUESTIONS = 101
 
 
 class DuplicatesPart(KeyedPart):
@@ -188,12 +188,12 @@ class DuplicatesPart(KeyedPart):
         people = self._people(request, self._counted_rows(request))
         n_here = len(people.first)
         # Each further patient of the site stands for this many persons of other sites.
-        weight = max(min(request.persons, MOST_RECORDS) - n_here, 0.0) / max(n_here - 1, 1)
+        weight = max(min(request.persons, MAX_RECORDS) - n_here, 0.0) / max(n_here - 1, 1)
         n_pairs = count_agreeing_pairs(people.first_values())
         return Agreement(
             people.count_repeated(),
-            min(n_pairs * weight, MOST_PAIRS),
-            min(n_pairs * weight**2, MOST_PAIRS),
+            min(n_pairs * weight, MAX_PAIRS),
+            min(n_pairs * weight**2, MAX_PAIRS),
             patients=len(self.data),
         )
 
@@ -214,9 +214,9 @@ class DuplicatesPart(KeyedPart):
 
     def _check_question(self, request: Marking) -> None:
         """Raise ConfigurationError if the buckets or keys are out of range, or the session had too many questions."""
-        if not LEAST_BUCKETS <= request.n_buckets <= MOST_BUCKETS:
+        if not MIN_BUCKETS <= request.n_buckets <= MAX_BUCKETS:
             raise ConfigurationError(
-                f"n_buckets must be from {LEAST_BUCKETS} to {MOST_BUCKETS}; got {request.n_buckets}", where="n_buckets"
+                f"n_buckets must be from {MIN_BUCKETS} to {MAX_BUCKETS}; got {request.n_buckets}", where="n_buckets"
             )
         if not 1 <= request.combination < 2 ** len(request.key_columns):
             raise ConfigurationError(
@@ -224,9 +224,9 @@ class DuplicatesPart(KeyedPart):
                 where="combination",
             )
         self._n_questions += 1
-        if self._n_questions > MOST_QUESTIONS:
+        if self._n_questions > MAX_QUESTIONS:
             raise ConfigurationError(
-                f"a session must have at most {MOST_QUESTIONS} questions; got {self._n_questions}",
+                f"a session must have at most {MAX_QUESTIONS} questions; got {self._n_questions}",
                 where=self.site,
                 hint="Start a new session.",
             )
@@ -234,9 +234,9 @@ class DuplicatesPart(KeyedPart):
     def _people(self, request: Counting, rows: Integers) -> People:
         """Return the persons of some records."""
         check_rules(request)
-        if not 1 <= len(request.key_columns) <= MOST_KEYS:
+        if not 1 <= len(request.key_columns) <= MAX_KEYS:
             raise ConfigurationError(
-                f"there must be from 1 to {MOST_KEYS} keys; got {len(request.key_columns)}", where="key_columns"
+                f"there must be from 1 to {MAX_KEYS} keys; got {len(request.key_columns)}", where="key_columns"
             )
         values = [self._values(key, request) for key in request.keys]
         patients = self.identifiers(request.patient_key) if request.patient_key else None

@@ -13,12 +13,12 @@ from multicentre.core.messages import Lengths
 from multicentre.core.steps import step
 from multicentre.errors import ConfigurationError
 from multicentre.linkage.keys.mixed_buckets import MARK_BOUND, Checking, FoldMarks, Reviewed, Reviewing, mark_folds
-from multicentre.linkage.keys.occupied_buckets import LEAST_BUCKETS, MOST_BUCKETS
+from multicentre.linkage.keys.occupied_buckets import MAX_BUCKETS, MIN_BUCKETS
 from multicentre.linkage.persons import KeyedPart, Persons
 
 Integers = NDArray[np.int64]
 # At first about 1 person in 8 shares a bucket, then 1 in 32 of those per turn: 1/8 / 32**5 = 4e-9 after six turns.
-MOST_TURNS = 6
+MAX_TURNS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +61,9 @@ class AuditedPart(KeyedPart):
     def mark_folds(self, request: Checking) -> FoldMarks:
         """Mark the buckets of a keyed hash by the folds of the people in them, so that only mixtures are revealed."""
         self.check_masked()
-        if not LEAST_BUCKETS <= request.n_buckets <= MOST_BUCKETS:
+        if not MIN_BUCKETS <= request.n_buckets <= MAX_BUCKETS:
             raise ConfigurationError(
-                f"n_buckets must be from {LEAST_BUCKETS} to {MOST_BUCKETS}; got {request.n_buckets}", where="n_buckets"
+                f"n_buckets must be from {MIN_BUCKETS} to {MAX_BUCKETS}; got {request.n_buckets}", where="n_buckets"
             )
         rows = self._rows_of_interest(request)
         label = self.use_label(request.nonces)
@@ -78,9 +78,9 @@ class AuditedPart(KeyedPart):
         if request.turn == 0:
             return np.flatnonzero(self._settled_folds() >= 0)
         previous = self._previous_question
-        if previous is None or not previous.turn + 1 == request.turn < MOST_TURNS:
+        if previous is None or not previous.turn + 1 == request.turn < MAX_TURNS:
             raise ConfigurationError(
-                f"an audit must be at most {MOST_TURNS} consecutive questions; got question {request.turn + 1} after "
+                f"an audit must be at most {MAX_TURNS} consecutive questions; got question {request.turn + 1} after "
                 f"question {0 if previous is None else previous.turn + 1}",
                 where=self.site,
                 hint="Start the audit again.",

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from multicentre.core.messages import array, count, number, text
 from multicentre.core.steps import Release
 from multicentre.linkage.keys.occupied_buckets import (
-    LEAST_BUCKETS,
-    MOST_BUCKETS,
+    MAX_BUCKETS,
+    MIN_BUCKETS,
     count_union,
     draw_words,
     hide_residues,
@@ -76,12 +76,12 @@ def read_folds(marks: Integers, weighted: Integers, n_splits: int) -> tuple[Trut
 
 def next_buckets(n_mixed: int) -> int:
     """Return the number of buckets for the people of `n_mixed` mixed buckets: 64 per bucket, from 1024 to 2**23."""
-    return min(max(BUCKETS_PER_SUSPECT * n_mixed, LEAST_BUCKETS), MOST_BUCKETS)
+    return min(max(BUCKETS_PER_SUSPECT * n_mixed, MIN_BUCKETS), MAX_BUCKETS)
 
 
 def first_buckets(n_persons: int) -> int:
     """Return the number of buckets for all people: 8 per person, from 1024 to 2**23."""
-    return min(max(BUCKETS_PER_PERSON * n_persons, LEAST_BUCKETS), MOST_BUCKETS)
+    return min(max(BUCKETS_PER_PERSON * n_persons, MIN_BUCKETS), MAX_BUCKETS)
 
 
 def count_mixed(n_mixed: int, n_buckets: int) -> int:
@@ -107,7 +107,7 @@ def miss_probability(n_splits: int, n_turns: int) -> float:
 
 
 # Largest number of records of a site, for masking: about 2 billion, far more than a site has.
-MOST_RECORDS = 2.0**31
+MAX_RECORDS = 2.0**31
 
 # Largest range of exact integers in float64; random multiples then hide sums up to 1.2e-10 per further site.
 MARK_BOUND = 2.0**53
@@ -133,11 +133,11 @@ class Checking(Labelled):
 class Reviewed(Release):
     """Counts of a plan over a site's records."""
 
-    records: float = number("records", unit="records", bound=MOST_RECORDS)
-    excluded: float = number("records without a fold", unit="records", bound=MOST_RECORDS)
-    missing: float = number("records in a fold without an identifier", unit="records", bound=MOST_RECORDS)
-    persons: float = number("different persons in folds", unit="persons", bound=MOST_RECORDS)
-    split: float = number("patients of the site with records in several folds", unit="patients", bound=MOST_RECORDS)
+    records: float = number("records", unit="records", bound=MAX_RECORDS)
+    excluded: float = number("records without a fold", unit="records", bound=MAX_RECORDS)
+    missing: float = number("records in a fold without an identifier", unit="records", bound=MAX_RECORDS)
+    persons: float = number("different persons in folds", unit="persons", bound=MAX_RECORDS)
+    split: float = number("patients of the site with records in several folds", unit="patients", bound=MAX_RECORDS)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ Truths = NDArray[np.bool_]
 # Largest prime below 2**16: marks of a bucket that two sites share cancel with probability 1/65520.
 MODULUS = 65521
 # 8 KiB of marks of 8 bytes; the minimum costs little and keeps collisions rare in small cohorts.
-LEAST_BUCKETS = 1024
+MIN_BUCKETS = 1024
 # 64 MiB per array of marks; the two of an audit (128 MiB) stay below the 256 MiB limit of a message.
-MOST_BUCKETS = 2**23
+MAX_BUCKETS = 2**23
 # 97.5 % quantile of the standard normal distribution, for two-sided 95 % intervals.
 QUANTILE = 1.959963984540054
 

@@ -25,7 +25,7 @@ Integers = NDArray[np.int64]
 Texts = list[str | None]
 
 # Each combination of keys is one question: 15 for four keys, and twice as many for each further key.
-MOST_KEYS = 4
+MAX_KEYS = 4
 
 _SOUNDEX = {
     letter: code for code, letters in enumerate(("BFPV", "CGJKQSXZ", "DT", "L", "MN", "R"), 1) for letter in letters
@@ -210,9 +210,9 @@ def read_keys(keys: Sequence[str | Mapping[str, str]], kind: str) -> tuple[Perso
         PersonKey((key,), (kind,)) if isinstance(key, str) else PersonKey(tuple(key), tuple(key.values()))
         for key in keys
     )
-    if not 1 <= len(set(person_keys)) == len(person_keys) <= MOST_KEYS:
+    if not 1 <= len(set(person_keys)) == len(person_keys) <= MAX_KEYS:
         raise ConfigurationError(
-            f"person_keys must be from 1 to {MOST_KEYS} different keys; got {len(person_keys)}, of which "
+            f"person_keys must be from 1 to {MAX_KEYS} different keys; got {len(person_keys)}, of which "
             f"{len(set(person_keys))} differ",
             where="person_keys",
             hint="Use the keys that errors break least, and that different people share least.",

@@ -12,8 +12,8 @@ from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths.model import Floats, Layout
 from multicentre.multiview.ppca.maths.regression import Choice, PredictionSums, choose_prediction
 from multicentre.multiview.ppca.maths.selection import WAICParts
-from multicentre.multiview.ppca.planning import LEAST_SITES
-from multicentre.multiview.ppca.rounds import LARGEST_DIRECT
+from multicentre.multiview.ppca.planning import MIN_SITES
+from multicentre.multiview.ppca.rounds import MAX_DIRECT
 from multicentre.multiview.ppca.site import MvPPCASite
 
 # Draws of the WAIC. More draws reduce the Monte Carlo error, whose square falls as one over their number, and cost time
@@ -31,8 +31,8 @@ def compare_predictions(
     then, and for a single view and many columns. `unit` is the factor of each column's errors, shape (d,).
     """
     layout = Layout(agreement.views, tuple(agreement.sizes.values()))
-    few = bool((agreement.sites < LEAST_SITES - 0.5).any())
-    if few or layout.n_views < 2 or layout.n_features > LARGEST_DIRECT:
+    few = bool((agreement.sites < MIN_SITES - 0.5).any())
+    if few or layout.n_views < 2 or layout.n_features > MAX_DIRECT:
         return None
     completed = session.sum(part.complete_products, law)
     errors = session.sum(

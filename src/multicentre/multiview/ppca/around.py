@@ -22,7 +22,7 @@ from multicentre.core.messages import array
 from multicentre.core.rounds import Rounds
 from multicentre.core.session import Session
 from multicentre.multiview.ppca import messages
-from multicentre.multiview.ppca.maths.acceleration import MOST_REFUSALS, Trail
+from multicentre.multiview.ppca.maths.acceleration import MAX_REFUSALS, Trail
 from multicentre.multiview.ppca.maths.global_step import (
     first_prior,
     log_prior_of_centre,
@@ -69,7 +69,7 @@ def fit_around(session: Session, plan: Plan, shared: SharedState) -> tuple[Prior
         answer = session.sum(MvPPCASite.fit_around, request)
         rounds.state = _next_global(answer, rounds.state, plan, point_variance)
         record_best(rounds, answer.n_rows)
-        if is_settled(rounds, plan.tol) or rounds.state.refusals >= MOST_REFUSALS:
+        if is_settled(rounds, plan.tol) or rounds.state.refusals >= MAX_REFUSALS:
             rounds.stop()
     state = rounds.state
     best = unpack_prior(state.points[-1], state.prior)

@@ -13,7 +13,7 @@ from multicentre.multiview.ppca.fitted import MvPPCAModel
 from multicentre.multiview.ppca.maths.model import Floats
 
 # Bars and groups of fewer patients would show single ones.
-LEAST_SHOWN = 10
+MIN_SHOWN = 10
 # Columns per view, at equal distances from the first to the last. More would show more of the view in smaller panels.
 N_PANELS = 6
 # Columns named per latent dimension. More would add weaker loadings and lengthen the lines of the table.
@@ -139,12 +139,12 @@ def latent_space(model: MvPPCAModel, sites: Mapping[str, MultiViewData], labels:
         groups = np.asarray(labels[site]) if site in labels else np.full(len(latents), "all patients")
         for group in dict.fromkeys(groups.tolist()):
             members = groups == group
-            if members.sum() >= LEAST_SHOWN:
+            if members.sum() >= MIN_SHOWN:
                 clouds.append(Cloud(site, str(group), latents[members, 0].tolist(), second[members].tolist()))
     return Points(
         "Latent space",
         "Expected latents of the simulated sites' patients under the global law, by centre and group (the paper's "
-        f"Figure 4a); groups of fewer than {LEAST_SHOWN} patients at a centre are left out.",
+        f"Figure 4a); groups of fewer than {MIN_SHOWN} patients at a centre are left out.",
         "model",
         "x1",
         "x2",
@@ -189,7 +189,7 @@ def _missing_view(model: MvPPCAModel, view: str, sites: Mapping[str, MultiViewDa
 def _panel(title: str, observed: Floats, mean: Floats, spread: Floats) -> Panel:
     values = observed[~np.isnan(observed)]
     counts, edges = np.histogram(values, bins=12)
-    heights = np.where(counts >= LEAST_SHOWN, counts, 0) / (len(values) * np.diff(edges))
+    heights = np.where(counts >= MIN_SHOWN, counts, 0) / (len(values) * np.diff(edges))
     low, high = min(values.min(), (mean - 2 * spread).min()), max(values.max(), (mean + 2 * spread).max())
     x = np.linspace(low, high, 120)
     density = np.exp(-0.5 * ((x[:, None] - mean) / spread) ** 2) / (spread * np.sqrt(2 * np.pi))

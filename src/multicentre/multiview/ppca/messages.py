@@ -20,7 +20,7 @@ PATIENTS = 2.0**40
 # four sites have 24 binary digits after the point.
 SUM = 2.0**36
 # Bound on patients of a private fit: sums of rows on the grid of `maths.private` are exact up to it.
-MOST_PATIENTS = 2.0**22
+MAX_PATIENTS = 2.0**22
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class OuterProducts(Release):
         "sums of products of two columns, patients and column sums among them; rows shortened to a common length",
         ("p",),
         unit="the most that one patient can add",
-        bound=MOST_PATIENTS,
+        bound=MAX_PATIENTS,
         sensitivity=1.0,
     )
 

@@ -12,7 +12,7 @@ from multicentre.multiview.ppca.rounds import Plan
 
 # Sites with a view from which the variance of its intercepts is estimated: with three, two degrees of freedom are left
 # after the common mean.
-LEAST_SITES = 3
+MIN_SITES = 3
 # First variance of the intercepts, as a share of the view's variance. Only the first rounds depend on it; 0 would stay.
 FIRST_INTERCEPTS = 0.1
 # The shared fit is only the start of a hierarchical one.
@@ -69,5 +69,5 @@ def _loadings_variance(estimator: Parameters, by_view: Floats) -> Floats | None:
 def _first_intercepts(estimator: Parameters, agreement: Agreement, layout: Layout, by_view: Floats) -> Floats:
     """Return the first variance of the sites' intercepts, shape (d,); 0 for views of too few sites."""
     # Counts of sites are decoded from masked sums: halfway between two integers.
-    wanted = (agreement.sites > LEAST_SITES - 0.5) & estimator.site_intercepts
+    wanted = (agreement.sites > MIN_SITES - 0.5) & estimator.site_intercepts
     return np.asarray(FIRST_INTERCEPTS * np.where(wanted, by_view, 0.0)[layout.view_of])

@@ -31,7 +31,7 @@ from multicentre.privacy.conversions import rho_of_epsilon
 Reference = Mapping[str, Mapping[str, Sequence[float]]]
 # Degrees above which the user is warned. At 10 degrees an axis has a cosine of 0.98 with the axis without noise. A
 # smaller limit would warn of axes that are still interpreted alike, a larger one would pass axes that are not.
-LARGEST_ANGLE = 10.0
+MAX_ANGLE = 10.0
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def warn_of_noise(moments: NoisedMoments, n_components: int, session: Session) -
             NoiseWarning,
             stacklevel=5,
         )
-    if angle > LARGEST_ANGLE:
+    if angle > MAX_ANGLE:
         masks = suggest_masks(protection=session.protection, n_sites=len(session.sites))
         effect = f"turns the weakest of {n_components} latent dimensions by about {angle:.0f} degrees"
         if angle >= 90:

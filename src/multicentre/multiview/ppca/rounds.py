@@ -35,7 +35,7 @@ from multicentre.core.rounds import Rounds
 from multicentre.core.session import Session
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths import ard, start
-from multicentre.multiview.ppca.maths.acceleration import MOST_REFUSALS, Trail
+from multicentre.multiview.ppca.maths.acceleration import MAX_REFUSALS, Trail
 from multicentre.multiview.ppca.maths.gauge import prior_units
 from multicentre.multiview.ppca.maths.global_step import weigh_logarithm
 from multicentre.multiview.ppca.maths.invariant import (
@@ -62,12 +62,12 @@ from multicentre.multiview.ppca.maths.prior import TYPICAL_PATIENTS
 from multicentre.multiview.ppca.site import MvPPCASite
 
 # Logarithm of a variance that is beyond any unit of the columns, and whose square is a double.
-LARGEST_LOG_VARIANCE = 300.0
+MAX_LOG_VARIANCE = 300.0
 # Largest ratio of an extrapolated noise variance to that of the plain step. A smaller variance would make the
 # log-likelihood of outliers exceed the range of sums, before the round could be refused.
-LARGEST_STRETCH = 100.0
+MAX_STRETCH = 100.0
 # Columns up to which the whole second-moment matrix is one release (1.3 MB at 400).
-LARGEST_DIRECT = 400
+MAX_DIRECT = 400
 # Steps of the subspace iteration: each costs a sum; EM refines the start afterwards.
 SUBSPACE_STEPS = 4
 
@@ -149,7 +149,7 @@ def find_start(session: Session, plan: Plan, part: type[MvPPCASite] = MvPPCASite
     sums = start.StartSums(moments.pairs, moments.total, moments.variances)
     start.require_views(sums, layout)
     _warn_of_unlinked_views(start.group_unlinked_views(sums.pairs, layout.names))
-    if layout.n_features <= LARGEST_DIRECT:
+    if layout.n_features <= MAX_DIRECT:
         request = messages.Directions(np.eye(layout.n_features), sums.pairs)
         covariance = session.sum(part.multiply_moments, request).products
         first = start.start_from_covariance(sums, covariance, layout, plan.n_components)
@@ -209,7 +209,7 @@ def _climb(
         )
         rounds.state = (_next_relevant if plan.ard else _next_shared)(sums, state, plan)
         record_best(rounds, sums.n_rows)
-        if is_settled(rounds, plan.shared_tol) or rounds.state.refusals >= MOST_REFUSALS:
+        if is_settled(rounds, plan.shared_tol) or rounds.state.refusals >= MAX_REFUSALS:
             rounds.stop()
     return best_of(rounds.state, plan), rounds
 
@@ -280,7 +280,7 @@ def _next_shared(sums: PriorSlopes, state: SharedState, plan: Plan) -> SharedSta
         **messages.fields_of(trail),
         loadings=moved.loadings,
         mean=moved.mean,
-        noise=np.clip(moved.noise, image.noise / LARGEST_STRETCH, image.noise * LARGEST_STRETCH),
+        noise=np.clip(moved.noise, image.noise / MAX_STRETCH, image.noise * MAX_STRETCH),
         # Ten times the variance of the view: an extrapolation beyond it cannot be right.
         intercept_variance=np.minimum(proposed.intercept_variance, 100.0 * plan.first_intercepts),
         gauge_mean=gauge.mean,
@@ -359,7 +359,7 @@ def _pack(shared: messages.Shared) -> Floats:
 def _unpack(vector: Floats, like: messages.Shared) -> messages.Shared:
     d, q = like.loadings.shape
     loadings, mean, noise, intercepts = np.split(vector, [d * q, d * q + d, d * q + 2 * d])
-    variance = np.where(like.intercept_variance > 0, np.exp(np.minimum(intercepts, LARGEST_LOG_VARIANCE)), 0.0)
+    variance = np.where(like.intercept_variance > 0, np.exp(np.minimum(intercepts, MAX_LOG_VARIANCE)), 0.0)
     return _shared(Parameters(loadings.reshape(d, q), mean, np.exp(noise)), intercept_variance=variance)
 
 

@@ -21,7 +21,7 @@ from multicentre.core.messages import Length, Lengths, Message, Nothing
 from multicentre.core.steps import Acknowledgement, step
 from multicentre.data.blocks import place
 from multicentre.errors import ConfigurationError, DataError, IntegrityError
-from multicentre.multiview.agreement import LEAST_SPREAD, MultiViewPart, Stacking, check_columns
+from multicentre.multiview.agreement import MIN_SPREAD, MultiViewPart, Stacking, check_columns
 from multicentre.multiview.ppca import messages
 from multicentre.multiview.ppca.maths import regression, selection
 from multicentre.multiview.ppca.maths.describe import add_up, describe_rows
@@ -318,9 +318,9 @@ class MvPPCASite(MultiViewPart):
 
 def require_normal_scale(value: Floats | float, where: str) -> None:
     """Refuse units and lengths of the coordinator with which the rows would underflow or overflow."""
-    if not np.all((np.abs(value) >= LEAST_SPREAD) & (np.abs(value) <= 1 / LEAST_SPREAD)):
+    if not np.all((np.abs(value) >= MIN_SPREAD) & (np.abs(value) <= 1 / MIN_SPREAD)):
         raise ConfigurationError(
-            f"{where} must be from {LEAST_SPREAD:g} to {1 / LEAST_SPREAD:g} in size; got a value outside", where=where
+            f"{where} must be from {MIN_SPREAD:g} to {1 / MIN_SPREAD:g} in size; got a value outside", where=where
         )
 
 

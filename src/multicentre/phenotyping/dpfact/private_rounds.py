@@ -155,10 +155,10 @@ def _noise(rho: float, **weights: float) -> Noise:
 Floats = NDArray[np.float64]
 
 # Clips of a patient's terms, whose counts have length 1. A smaller clip lowers the noise and distorts more patients.
-LARGEST_PRODUCT = LARGEST_GRAM = 0.1
+MAX_PRODUCT = MAX_GRAM = 0.1
 
 # 64 MiB of noised numbers per answer.
-LARGEST_CELLS = 2**23
+MAX_CELLS = 2**23
 
 # Simulations at six sites: some of 20 phenotypes were lost below about 100, half of them at about 40.
 USABLE_SIGNAL, CLEAR_SIGNAL = 40.0, 100.0
@@ -283,7 +283,7 @@ def _start(session: Session, terms: PrivateTerms, vocabulary: Vocabulary) -> tup
 def _signal_of_weights(session: Session, terms: PrivateTerms, weights: Floats) -> float:
     """Return the signal from a noised Gram matrix, to whose trace a patient adds at most 1."""
     noise_sd = terms.first_multiplier * session.noise_spread
-    return float((weights**2).sum()) / (LARGEST_GRAM * terms.rank * noise_sd)
+    return float((weights**2).sum()) / (MAX_GRAM * terms.rank * noise_sd)
 
 
 def check_cells(widths: Sequence[int]) -> None:
@@ -294,9 +294,9 @@ def check_cells(widths: Sequence[int]) -> None:
     >>> check_cells([202, 316])
     """
     cells = sum(m * n for m, n in itertools.combinations(widths, 2))
-    if cells > LARGEST_CELLS:
+    if cells > MAX_CELLS:
         raise ConfigurationError(
-            f"pairs of codes must be at most {LARGEST_CELLS:,}, since each receives noise; got {cells:,}",
+            f"pairs of codes must be at most {MAX_CELLS:,}, since each receives noise; got {cells:,}",
             where="vocabulary",
             hint="Roll the codes up to broader groups, keep fewer with n_codes, or use init='random'.",
         )
@@ -312,17 +312,17 @@ def _update_by_products(
     session: Session, terms: PrivateTerms, state: messages.PrivateState, mode: str, number: int
 ) -> tuple[Floats, Floats]:
     """One noised release of clipped products, and least squares with a threshold of the noise."""
-    request = messages.ClipProducts(state.factors, mode, terms.n_sweeps, LARGEST_PRODUCT, LARGEST_GRAM)
+    request = messages.ClipProducts(state.factors, mode, terms.n_sweeps, MAX_PRODUCT, MAX_GRAM)
     answer = session.sum(DPFactSite.sum_clipped_products, request)
     noise_sd = terms.multiplier("sum_clipped_products", "products") * session.noise_spread
-    gram = LARGEST_GRAM * unpack_gram(answer.gram)
+    gram = MAX_GRAM * unpack_gram(answer.gram)
     axis = 1 + list(state.factors).index(mode)
     factor = noised.update_from_noised(
-        LARGEST_PRODUCT * answer.products,
+        MAX_PRODUCT * answer.products,
         gram,
         list(state.factors.values()),
         axis,
-        noised.CUT_FACTOR * LARGEST_PRODUCT * noise_sd,
+        noised.CUT_FACTOR * MAX_PRODUCT * noise_sd,
     )
     return factor, np.sqrt(np.maximum(np.diagonal(gram), 0.0))
 
@@ -337,12 +337,12 @@ def _update_by_passes(
         terms.n_sweeps,
         n_passes=terms.n_passes,
         step=terms.step,
-        largest_product=LARGEST_PRODUCT,
+        largest_product=MAX_PRODUCT,
         seed=number,
     )
     total = session.sum(DPFactSite.pass_clipped_patients, request).factor
     shape = (len(total), total.shape[1])
-    one = reach_of_descent(terms.n_passes, terms.step, LARGEST_PRODUCT, shape) / len(session.sites)
+    one = reach_of_descent(terms.n_passes, terms.step, MAX_PRODUCT, shape) / len(session.sites)
     noise_sd = one * terms.multiplier("pass_clipped_patients", "factor") * session.noise_spread
     return normalise_columns(np.maximum(one * total - noised.CUT_FACTOR * noise_sd, 0.0))[0], state.weights
 

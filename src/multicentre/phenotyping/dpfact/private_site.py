@@ -25,11 +25,11 @@ from multicentre.phenotyping.kernels.patients import cooccurrence
 
 Floats = NDArray[np.float64]
 # An answer is divided by the reach of one patient. The limit keeps the quotient within the bounds of messages.
-LEAST_REACH = 4 / PATIENTS
+MIN_REACH = 4 / PATIENTS
 # Limits on requests, far above any fit, so that a coordinator cannot occupy a site with a single request.
-MOST_SWEEPS = 1000
+MAX_SWEEPS = 1000
 # The work of a request grows with the rank, which this limits; the scoring of events has the same limit.
-MOST_PHENOTYPES = 1000
+MAX_PHENOTYPES = 1000
 
 
 class PrivateSteps(TensorPart):
@@ -100,7 +100,7 @@ class PrivateSteps(TensorPart):
         reach = private.reach_of_descent(
             request.n_passes, request.step, request.largest_product, (len(moved), moved.shape[1])
         )
-        require_within("step", LEAST_REACH, np.inf, reach)
+        require_within("step", MIN_REACH, np.inf, reach)
         return messages.ClippedFactor(moved / reach, patients=self.behind_descent(request))
 
     def behind_descent(self, request: messages.PassPatients) -> int:
@@ -127,7 +127,7 @@ class PrivateSteps(TensorPart):
 
     def _descended(self, request: messages.PassPatients, tensor: SparseTensor) -> Floats:
         factors, axis = self._public(request)
-        require_within("n_passes", 1, MOST_SWEEPS, request.n_passes)
+        require_within("n_passes", 1, MAX_SWEEPS, request.n_passes)
         require_within("step", 1e-12, 1.0, request.step)
         require_within("largest_product", 1e-6, 1e6, request.largest_product)
         return private.descend_clipped(
@@ -150,7 +150,7 @@ class PrivateSteps(TensorPart):
                 f"mode must be one of {', '.join(map(repr, codes))}; got {request.wanted!r}",
                 where=f"mode {request.wanted!r}",
             )
-        require_within("n_sweeps", 1, MOST_SWEEPS, request.n_sweeps)
+        require_within("n_sweeps", 1, MAX_SWEEPS, request.n_sweeps)
         return list(request.factors.values()), 1 + list(codes).index(request.wanted)
 
 
@@ -169,9 +169,9 @@ def require_fitting(factors: Mapping[str, Floats], codes: Mapping[str, Sequence[
             where="factors",
         )
     ranks = {factor.shape[1] for factor in factors.values()}
-    if len(ranks) != 1 or not 0 < max(ranks) <= MOST_PHENOTYPES:
+    if len(ranks) != 1 or not 0 < max(ranks) <= MAX_PHENOTYPES:
         raise ConfigurationError(
-            f"factors must have one rank from 1 to {MOST_PHENOTYPES}; got {sorted(ranks)}", where="factors"
+            f"factors must have one rank from 1 to {MAX_PHENOTYPES}; got {sorted(ranks)}", where="factors"
         )
 
 

@@ -44,13 +44,13 @@ from multicentre.phenotyping.kernels.poisson import column_totals, multiply_rows
 
 Floats = NDArray[np.float64]
 # Pairs of codes up to which the sum of co-occurrences is sent whole (8 MiB); above, only its leading subspace is sent.
-LARGEST_DENSE = 2**20
+MAX_DENSE = 2**20
 # Each step is one call to the sites. More steps bring the subspace closer to the leading one.
 SUBSPACE_STEPS = 3
 # Multiplicative updates leave zeros at zero, so a start has none.
-LEAST_RATE = 1e-6
+MIN_RATE = 1e-6
 # Clip of a patient's term, whose counts have length 1. A smaller clip bounds outliers more and distorts more patients.
-LARGEST_PRODUCT = 1.0
+MAX_PRODUCT = 1.0
 # Rounds from every start before one is chosen. Fewer tell less of the final error, more cost more than they lower it
 # (`benchmarks/phenotype_starts.py --trials`).
 N_TRIAL_ROUNDS = 5
@@ -122,7 +122,7 @@ def find_start(session: Session, plan: Plan) -> messages.Factors:
     """Start from the co-occurrences of codes: one sum, or a few sums of products if there are many codes."""
     sizes, n_starts = plan.vocabulary.sizes, plan.n_starts
     widths = list(sizes.values())
-    if sum(m * n for i, m in enumerate(widths) for n in widths[:i]) <= LARGEST_DENSE:
+    if sum(m * n for i, m in enumerate(widths) for n in widths[:i]) <= MAX_DENSE:
         marginals = session.sum(DPFactSite.sum_cooccurrence, Nothing()).marginals
         blocks = cooccurrence.split_marginals(marginals, widths)
     else:
@@ -152,7 +152,7 @@ def begin(session: Session, plan: Plan, start: messages.Factors) -> messages.Fac
     """Send the initial factors to the sites; return them."""
     factors = start.factors
     if plan.poisson:
-        factors = {mode: np.maximum(factor, LEAST_RATE) for mode, factor in factors.items()}
+        factors = {mode: np.maximum(factor, MIN_RATE) for mode, factor in factors.items()}
     session.ask(DPFactSite.begin, messages.Begin(factors, plan.seed))
     return messages.Factors(factors)
 
@@ -241,7 +241,7 @@ def descend(session: Session, plan: Plan, factors: dict[str, Floats], number: in
     n_sites = len(session.sites)
     step = min(1.0, plan.rank / plan.site_size) / number
     for mode in factors:
-        request = messages.PassPatients(factors, mode, plan.n_sweeps, plan.n_passes, step, LARGEST_PRODUCT, number)
+        request = messages.PassPatients(factors, mode, plan.n_sweeps, plan.n_passes, step, MAX_PRODUCT, number)
         total = session.sum(DPFactSite.pass_patients, request).factor
         factors[mode] = normalise_columns(total / n_sites)[0]
     return factors, {}

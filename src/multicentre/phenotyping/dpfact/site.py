@@ -40,9 +40,9 @@ Floats = NDArray[np.float64]
 # Sweeps of coordinate descent for the final memberships: more than in a round, as they start from ones.
 N_SWEEPS = 20
 # Least number of patients with a phenotype for its profile to leave the site, as in printed tables.
-LEAST_PROFILED = 10
+MIN_PROFILED = 10
 # Multiplicative updates leave zeros at zero, so they start above it.
-LEAST_MEMBERSHIP = 1e-6
+MIN_MEMBERSHIP = 1e-6
 
 
 class DPFactSite(PrivateSteps):
@@ -190,7 +190,7 @@ class DPFactSite(PrivateSteps):
         fresh = np.ones_like(self.memory.memberships)
         fitted = fit_memberships(self.tensor, factors, fresh, n_sweeps=N_SWEEPS, sparsity=request.sparsity)
         members = np.minimum(effective_members(fitted), effective_numbers(np.square(fitted)))
-        is_shown = members >= max(self.least_behind, LEAST_PROFILED)
+        is_shown = members >= max(self.least_behind, MIN_PROFILED)
         lengths = np.sqrt(np.mean(fitted**2, axis=0)) * is_shown
         return messages.Profile(lengths, patients=int(members[is_shown].min(initial=len(self.data))))
 
@@ -218,7 +218,7 @@ class DPFactSite(PrivateSteps):
 
     def _above_zero(self) -> Floats:
         """Return the memberships, each large enough for a multiplicative update to bring it back."""
-        return np.maximum(self.memory.memberships, LEAST_MEMBERSHIP)
+        return np.maximum(self.memory.memberships, MIN_MEMBERSHIP)
 
     def _ratios(self, wanted: str) -> tuple[Floats, int]:
         """Return the products of a mode with counts over predictions, and the fewest patients behind a cell."""

@@ -13,7 +13,7 @@ from multicentre.core.rounds import History
 from multicentre.estimator.figures import Bars, Figure, HeatMap, Lines, Table
 from multicentre.phenotyping.fitted.communication import CommunicationTable
 from multicentre.phenotyping.scores import TensorErrors
-from multicentre.phenotyping.tables import LEAST_SHOWN, Phenotype, PhenotypeTable
+from multicentre.phenotyping.tables import MIN_SHOWN, Phenotype, PhenotypeTable
 
 Floats = NDArray[np.float64]
 # A table of ten phenotypes with five codes each, and a histogram of four, fit on one page and remain readable.
@@ -122,7 +122,7 @@ def leading_codes(table: PhenotypeTable) -> Table:
     return Table(
         "Phenotypes",
         f"The {len(rows)} heaviest phenotypes. Patients: percentage for whom the phenotype makes up a tenth of their "
-        f"total or more, if these are {LEAST_SHOWN} or more. Codes with their entry in the phenotype, whose length is "
+        f"total or more, if these are {MIN_SHOWN} or more. Codes with their entry in the phenotype, whose length is "
         "1 per mode.",
         "model",
         ["phenotype", "weight", "% of patients", *table.modes],
@@ -137,7 +137,7 @@ def site_profiles(memberships: Mapping[str, Floats]) -> HeatMap:
     return HeatMap(
         "Phenotypes by site",
         "Root mean square membership of each simulated site's patients, fitted to the shared phenotypes (the paper's "
-        f"Figure 4). Hatched: fewer than {LEAST_SHOWN} patients of the site have any.",
+        f"Figure 4). Hatched: fewer than {MIN_SHOWN} patients of the site have any.",
         "model",
         list(lengths),
         [str(number) for number in range(1, rank + 1)],
@@ -158,7 +158,7 @@ def profile(memberships: Floats) -> list[float | None]:
     """
     members = (memberships > 0).sum(axis=0)
     lengths = np.sqrt(np.mean(memberships**2, axis=0)) if len(memberships) else np.zeros(memberships.shape[1])
-    return [float(one) if count >= LEAST_SHOWN else None for one, count in zip(lengths, members, strict=True)]
+    return [float(one) if count >= MIN_SHOWN else None for one, count in zip(lengths, members, strict=True)]
 
 
 def shares_of_phenotypes(memberships: Mapping[str, Floats], table: PhenotypeTable) -> Bars:
@@ -171,7 +171,7 @@ def shares_of_phenotypes(memberships: Mapping[str, Floats], table: PhenotypeTabl
     return Bars(
         "Memberships",
         "Patients by the share of their total that each of the heaviest phenotypes makes up, at the simulated "
-        f"sites together; patients without the phenotype, and bars of fewer than {LEAST_SHOWN} patients, are left out.",
+        f"sites together; patients without the phenotype, and bars of fewer than {MIN_SHOWN} patients, are left out.",
         "model",
         "% of patients",
         [f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in pairwise(BORDERS)],
@@ -182,7 +182,7 @@ def shares_of_phenotypes(memberships: Mapping[str, Floats], table: PhenotypeTabl
 
 def _histogram(shares: Floats) -> Floats:
     counts = np.histogram(shares[shares > 0], bins=BORDERS)[0].astype(np.float64)
-    return np.where(counts >= LEAST_SHOWN, counts, 0.0)
+    return np.where(counts >= MIN_SHOWN, counts, 0.0)
 
 
 def _name(one: Phenotype) -> str:

@@ -32,7 +32,7 @@ from multicentre.phenotyping.kernels.mttkrp import (
 # Relative rounding error of sums over patients; 10 equal patients must not count as 9.
 _ROUNDING = 1e-9
 # Squares of products of two larger shares are normal numbers in double precision.
-_LEAST_SHARE = 1e-75
+_MIN_SHARE = 1e-75
 
 
 def effective_numbers(contributions: ArrayLike) -> NDArray[np.int64]:
@@ -77,7 +77,7 @@ def fewest_in_gram(memberships: Floats) -> int:
     sizes = np.abs(memberships)
     largest = sizes.max(axis=0, initial=0.0)
     shares = sizes / np.where(largest > 0, largest, 1.0)
-    if shares.min(initial=1.0, where=shares > 0) >= _LEAST_SHARE:
+    if shares.min(initial=1.0, where=shares > 0) >= _MIN_SHARE:
         squares = np.square(shares)
         return fewest_patients(_effective(shares.T @ shares, squares.T @ squares), len(memberships))
     # Products of small shares may underflow to 0 and drop out: the largest product of each pair is brought to 1.

@@ -21,12 +21,12 @@ from multicentre.phenotyping.outcome.fitted import OutcomeModel
 from multicentre.phenotyping.outcome.maths import area_from_counts, odds_ratios, standard_errors, wald_p_values
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors
 from multicentre.phenotyping.outcome.rounds import Fit, Plan
-from multicentre.phenotyping.outcome.site import MOST_BINS, OutcomeSite
+from multicentre.phenotyping.outcome.site import MAX_BINS, OutcomeSite
 
 # McFadden's share from which a warning follows; complete separation has a share of 1.
 EXPLAINED_BY_SEPARATION = 0.9
 # Log odds per standard deviation: an odds ratio above 20,000 is a sign of separation, not of an association.
-LARGEST_COEFFICIENT = 10.0
+MAX_COEFFICIENT = 10.0
 # Distance of a share from whole tenths that floating-point arithmetic can cause, such as 0.1 + 0.2.
 ROUNDING = 1e-9
 
@@ -40,7 +40,7 @@ def warn_of_fit(fit: Fit, plan: Plan) -> None:
             stacklevel=4,
         )
     largest = float(np.abs(fit.model.coefficients[1:]).max())
-    if explained(fit) > EXPLAINED_BY_SEPARATION or largest > LARGEST_COEFFICIENT:
+    if explained(fit) > EXPLAINED_BY_SEPARATION or largest > MAX_COEFFICIENT:
         warnings.warn(
             "phenotypes separate the outcomes almost without error: only alpha keeps the coefficients finite, and "
             "standard errors and p-values are invalid.",
@@ -143,7 +143,7 @@ class PhenotypeOutcome(OutcomeModel):
         "tol": Real(0),
         "test_size": Real(0, 1, open="high"),
         "refit": Flag(),
-        "n_bins": Integer(2, MOST_BINS),
+        "n_bins": Integer(2, MAX_BINS),
         "random_state": SEED,
     }
 

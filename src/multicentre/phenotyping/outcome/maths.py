@@ -16,7 +16,7 @@ CONSTANT = 1e-9
 
 # Limit of a Newton step in log odds per standard deviation: it prevents overshooting where the information is small.
 # A smaller limit would cost rounds when coefficients are large.
-LARGEST_STEP = 5.0
+MAX_STEP = 5.0
 
 # Relative size of singular values that are treated as zero: well above rounding errors, below informative directions.
 NEGLIGIBLE = 1e-10
@@ -189,7 +189,7 @@ def newton_step(gradient: Floats, information: Floats, coefficients: Floats, alp
     weights = ridge(len(coefficients), alpha)
     inverse = np.linalg.pinv(information + np.diag(weights), rcond=NEGLIGIBLE, hermitian=True)
     step = inverse @ (gradient - weights * coefficients)
-    return np.asarray(step * min(1.0, LARGEST_STEP / max(float(np.abs(step).max()), LARGEST_STEP)))
+    return np.asarray(step * min(1.0, MAX_STEP / max(float(np.abs(step).max()), MAX_STEP)))
 
 
 def standard_errors(information: Floats, alpha: float) -> Floats:

@@ -36,7 +36,7 @@ from multicentre.phenotyping.outcome.phenotypes import refit_memberships
 Floats = NDArray[np.float64]
 
 # 256 kB of counts per site.
-MOST_BINS = 2**14
+MAX_BINS = 2**14
 
 # Log odds per standard deviation. Larger coefficients turn the model into a step between two patients, so that its
 # derivatives depend on these two.
@@ -54,9 +54,9 @@ def check_bins(n_bins: int) -> None:
     --------
     >>> check_bins(4096)
     """
-    if not 2 <= n_bins <= MOST_BINS:
+    if not 2 <= n_bins <= MAX_BINS:
         raise ConfigurationError(
-            f"n_bins must be from 2 to {MOST_BINS}; got {n_bins}", where="n_bins", hint="Set n_bins=4096."
+            f"n_bins must be from 2 to {MAX_BINS}; got {n_bins}", where="n_bins", hint="Set n_bins=4096."
         )
 
 

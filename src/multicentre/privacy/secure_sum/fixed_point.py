@@ -36,7 +36,7 @@ from multicentre.errors import ConfigurationError, DisclosureRefused, IntegrityE
 
 Ring = NDArray[np.uint64]
 _LARGEST = 2**63 - 1  # largest signed 64-bit integer
-_MOST_BITS = 1000  # 2.0**-1000 is still a normal float64
+_MAX_BITS = 1000  # 2.0**-1000 is still a normal float64
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,7 @@ def _grid(capacity: float, n_sites: int, is_whole: bool, where: str) -> Grid:
             where=where,
             hint="Declare a smaller bound, plan less noise, or sum over fewer sites.",
         )
-    return Grid(
-        capacity, 0 if is_whole else min(_floor_log2(Fraction(most) / Fraction(capacity)), _MOST_BITS), is_whole
-    )
+    return Grid(capacity, 0 if is_whole else min(_floor_log2(Fraction(most) / Fraction(capacity)), _MAX_BITS), is_whole)
 
 
 def _floor_log2(ratio: Fraction) -> int:

@@ -53,13 +53,13 @@ from multicentre.privacy.secure_sum.messages import (
 )
 from multicentre.privacy.secure_sum.recoverable import shape_of_boxes
 from multicentre.privacy.secure_sum.recovery import UnmaskingAnswers, remove_masks
-from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys
+from multicentre.privacy.secure_sum.site import MAX_SUMS, MaskingKeys
 from multicentre.privacy.secure_sum.unmasking import digest_of, list_digest, open_answers
 
 N_SUMS = 16  # enough for a short fit without a second agreement
 GROWTH = 3  # a fit of 600 sums then needs five agreements
-MOST_AT_ONCE = 256  # keys of 50 sites for 256 sums are below half a megabyte per site
-_MOST_SHOWN = 100  # letters of a layout in an error: one line on a screen
+MAX_AT_ONCE = 256  # keys of 50 sites for 256 sums are below half a megabyte per site
+_MAX_SHOWN = 100  # letters of a layout in an error: one line on a screen
 
 
 @dataclass
@@ -231,7 +231,7 @@ class MaskedSummation:
                 hint="Reconnect the other sites and resume the run.",
             )
         threshold = min(max(session.needed, (len(sites) + self._n_colluding) // 2 + 1), len(sites))
-        n_sums = max(self._n_sums, min(GROWTH * n_used, MOST_AT_ONCE)) if threshold < len(sites) else MOST_SUMS
+        n_sums = max(self._n_sums, min(GROWTH * n_used, MAX_AT_ONCE)) if threshold < len(sites) else MAX_SUMS
         name = secrets.token_hex(8)
         return Invitation(session.terms.study, session.name, name, sites, threshold, n_sums, self._n_colluding)
 
@@ -313,7 +313,7 @@ def _check_transcripts(transcripts: Mapping[str, str]) -> None:
 
 def _printable(layout: str) -> str:
     """Return a received layout as a short printable text."""
-    return "".join(letter if letter.isprintable() else " " for letter in layout)[:_MOST_SHOWN]
+    return "".join(letter if letter.isprintable() else " " for letter in layout)[:_MAX_SHOWN]
 
 
 def _unmasked(

@@ -46,7 +46,7 @@ from multicentre.privacy.sites_per_field import Field, SiteFields, SitesBehind, 
 
 # Limits the keys and shares that a site generates in advance if losses are tolerated. Otherwise, new keys after this
 # number of sums limit the sums that can be read with a stolen copy of a site's memory.
-MOST_SUMS = 1024
+MAX_SUMS = 1024
 K = TypeVar("K", bound=Agreement)
 _latest_behind = Latest(sites_behind)
 
@@ -195,9 +195,9 @@ class MaskingKeys(SitePart):
         return agreement
 
     def _check_sites(self, terms: Invitation) -> None:
-        if (terms.session, terms.agreement) in self._used_names or not 1 <= terms.n_sums <= MOST_SUMS:
+        if (terms.session, terms.agreement) in self._used_names or not 1 <= terms.n_sums <= MAX_SUMS:
             raise RefusedByPolicy(
-                f"a key agreement must be new and for 1 to {MOST_SUMS} sums; "
+                f"a key agreement must be new and for 1 to {MAX_SUMS} sums; "
                 f"got a repeated one, or one for {terms.n_sums} sums",
                 where="advertise",
             )

@@ -18,7 +18,7 @@ from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_
 from multicentre.estimator.terms import Estimates
 from multicentre.regression.categorical.maths import SMALLEST
 from multicentre.regression.categorical.model import CategoricalModel
-from multicentre.regression.coefficients import MOST_ROWS
+from multicentre.regression.coefficients import MAX_ROWS
 from multicentre.regression.formula import HasFormula
 from multicentre.regression.maths import p_values, quantile
 from multicentre.statistics.chi_square import TestResult
@@ -246,7 +246,7 @@ class CategoricalResults(HasFormula, FederatedEstimator):
         effects, terms, ratio = self._effects(), dict.fromkeys(self._bases.values()), self._ratio
         if not effects:
             effects, ratio = self._effects(of_bases=True), ""
-        effects, label = effects[:MOST_ROWS], ratio.replace("_", " ") or "coefficient"
+        effects, label = effects[:MAX_ROWS], ratio.replace("_", " ") or "coefficient"
         estimates, lower, upper = (
             [number_or_none(value) for value in column] for column in list(zip(*effects, strict=True))[1:4]
         )
@@ -262,7 +262,7 @@ class CategoricalResults(HasFormula, FederatedEstimator):
         names = [column_text(label) for label in self._names]
         cells = [
             [name, *map(number_or_none, row)]
-            for name, row in zip(names[:MOST_ROWS], table.to_numpy(np.float64).tolist(), strict=False)
+            for name, row in zip(names[:MAX_ROWS], table.to_numpy(np.float64).tolist(), strict=False)
         ]
         level = f"{100 * self.confidence_level:g} % intervals"
         caption = f"Per unit of each covariate, with {level}; {self.n_patients_:,} patients."

@@ -49,11 +49,11 @@ from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, dependent_
 from multicentre.regression.messages import Centre, Model
 from multicentre.regression.patients import STEEPEST
 from multicentre.regression.rounding import EXACT_TESTS, rounding_of
-from multicentre.regression.rounds import LARGEST_START, Columns, Plan, agree_columns, find_means, find_spread
+from multicentre.regression.rounds import MAX_START, Columns, Plan, agree_columns, find_means, find_spread
 
 Floats = NDArray[np.float64]
 # Halvings of a step that bring thresholds into order: after 60, the step is below the resolution of doubles.
-MOST_HALVINGS = 60
+MAX_HALVINGS = 60
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ class CategoricalProblem(Problem):
         link, moments = self.agreed.link, self.agreed.moments
         null = null_parameters(link, moments)
         if link is None:
-            return null, start_multinomial(moments, LARGEST_START) - null
-        return null, start_ordinal(link, moments, LARGEST_START) - null
+            return null, start_multinomial(moments, MAX_START) - null
+        return null, start_ordinal(link, moments, MAX_START) - null
 
     def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
         """Return the sums of all sites."""
@@ -192,7 +192,7 @@ class CategoricalProblem(Problem):
         """Return the share of a step, 1 or a power of a half, after which thresholds still increase."""
         k, share = len(self.agreed.classes) - 1, 1.0
         if self.agreed.link is not None:
-            for _ in range(MOST_HALVINGS):
+            for _ in range(MAX_HALVINGS):
                 if are_ordered((point + share * step)[:k]):
                     break
                 share /= 2.0

@@ -24,7 +24,7 @@ from multicentre.regression.mixed.maths import lower, triangle
 
 Floats = NDArray[np.float64]
 # Newton steps to a mode, halvings included; the joint likelihood is concave, and ten suffice as a rule.
-MOST_STEPS = 100
+MAX_STEPS = 100
 # Largest entry of the gradient at a mode, per patient.
 FLAT = 1e-12
 # Relative step of central differences of the gradient: near the cube root of the rounding error of a float64.
@@ -91,7 +91,7 @@ def find_mode(site: SiteData, coefficients: Floats, factor: Floats, start: Float
 
     effects, (predictor, value) = start, joint(start)
     curvature = np.eye(size)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         terms = patient_terms(site.family, link, site.outcome, predictor)
         gradient = columns.T @ terms.score - effects
         curvature = np.eye(size) + columns.T @ (columns * terms.weight[:, None])

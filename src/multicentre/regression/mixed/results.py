@@ -20,7 +20,7 @@ from multicentre.estimator.saved import PLAIN, SAVED_TESTS, Arrays, SavedAttribu
 from multicentre.likelihood.newton import Maximum
 from multicentre.regression.coefficients import (
     INTERCEPT,
-    MOST_ROWS,
+    MAX_ROWS,
     SAVED_NUMBER,
     HasCoefficients,
     Scales,
@@ -171,7 +171,7 @@ class MixedResults(HasCoefficients, FederatedEstimator):
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
         """Return the tables of coefficients and of variances between sites, and a forest plot."""
-        coefficients = self.with_terms(self.to_frame()).iloc[:MOST_ROWS]
+        coefficients = self.with_terms(self.to_frame()).iloc[:MAX_ROWS]
         tables = {"Coefficients": coefficients, "Variances between sites": self.variances()}
         caption = f"{self.n_patients_:,} patients of {self.n_sites_} sites."
         figures: list[Figure] = []

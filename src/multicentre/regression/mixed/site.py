@@ -28,7 +28,7 @@ from multicentre.regression.patients import STEEPEST, RegressionPatients
 
 Floats = NDArray[np.float64]
 # Entries of the Cholesky factor of the effects' covariance. A site differs from the mean by less than exp(50) in odds.
-LARGEST_FACTOR = 50.0
+MAX_FACTOR = 50.0
 
 
 class MixedSite(RegressionPatients):
@@ -166,10 +166,10 @@ class GeneralizedMixedSite(MixedSite):
             )
         parameters = np.concatenate([request.coefficients, request.factor])
         steepest = float(np.abs(request.coefficients[1:]).max(initial=0.0))
-        if steepest > STEEPEST or float(np.abs(request.factor).max()) > LARGEST_FACTOR:
+        if steepest > STEEPEST or float(np.abs(request.factor).max()) > MAX_FACTOR:
             raise MessageError(
                 f"coefficients must be at most {STEEPEST:g} per standard deviation, and entries of the factor at most "
-                f"{LARGEST_FACTOR:g}; got larger ones",
+                f"{MAX_FACTOR:g}; got larger ones",
                 where=self.method,
             )
         return SiteData(self._family, rows, rows[:, places], outcome, self._offset), parameters

@@ -22,7 +22,7 @@ from multicentre.likelihood.newton import MASKED_TOL
 from multicentre.regression.estimator import FedGLM
 from multicentre.regression.maths import Family, Link, to_units
 from multicentre.regression.path.rounds import Path, PathPlan, fit_path
-from multicentre.regression.path.site import MOST_FOLDS, PathSite
+from multicentre.regression.path.site import MAX_FOLDS, PathSite
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.rounds import Agreed, Plan
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 # Penalties of a path: more would not change the choice, as neighbours differ by 7 % with 100.
-MOST_ALPHAS = 1000
+MAX_ALPHAS = 1000
 
 
 def _is_penalties(value: object) -> bool:
     if isinstance(value, int):
-        return not isinstance(value, bool) and 1 <= value <= MOST_ALPHAS
-    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or not 0 < len(value) <= MOST_ALPHAS:
+        return not isinstance(value, bool) and 1 <= value <= MAX_ALPHAS
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or not 0 < len(value) <= MAX_ALPHAS:
         return False
     return all(Real(0, open="low").accepts(each) for each in value)
 
@@ -167,9 +167,9 @@ class FedGLMCV(FedGLM):
             for name in ("link", "formula", "offset", "weights", "l1_ratio", "missing", "max_iter", "tol")
         },
         "family": OneOf("gaussian", "binomial", "poisson", "gamma"),
-        "alphas": Where(f"a number from 1 to {MOST_ALPHAS}, or as many positive numbers", _is_penalties),
+        "alphas": Where(f"a number from 1 to {MAX_ALPHAS}, or as many positive numbers", _is_penalties),
         "eps": Real(0, 1, open="both"),
-        "cv": Integer(2, MOST_FOLDS),
+        "cv": Integer(2, MAX_FOLDS),
         "rule": OneOf("min", "1se"),
         "seed": Integer(0),
     }

@@ -35,7 +35,7 @@ from multicentre.regression.rounds import Agreed, Plan
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Numbers of the information matrices in one answer: 8 MB per site.
-MOST_NUMBERS = 2**20
+MAX_NUMBERS = 2**20
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _path_of_rounds(session: Session, agreed: Agreed, plan: PathPlan) -> Path:
     alphas = choose_alphas(null.gradient[1:] * agreed.scale**2 / agreed.coefficient_scale, plan)
     folds = np.arange(-1, plan.n_folds)
     n_sets, p = len(folds), len(null.coefficients)
-    per_block = max(MOST_NUMBERS // (n_sets * p * p), 1)
+    per_block = max(MAX_NUMBERS // (n_sets * p * p), 1)
     first = _evaluate(session, agreed, plan, np.tile(null.coefficients, (n_sets, 1)), folds)
     near = (np.tile(null.coefficients, (n_sets, 1)), first.gradient, first.information)
     weights, states = first.weight, []

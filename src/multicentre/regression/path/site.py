@@ -28,7 +28,7 @@ from multicentre.regression.site import RegressionSite
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # More folds than patients of a small site tell nothing that 50 folds do not.
-MOST_FOLDS = 50
+MAX_FOLDS = 50
 
 
 class PathSite(RegressionSite):
@@ -118,9 +118,9 @@ class PathSite(RegressionSite):
     def _folds_of(self, request: AtFolds) -> Integers:
         """Return the fold of each patient, shape (n,); the same in all requests of a fit."""
         division = (request.n_folds, request.seed)
-        if not 2 <= request.n_folds <= MOST_FOLDS or self.division_of_fit not in (None, division):
+        if not 2 <= request.n_folds <= MAX_FOLDS or self.division_of_fit not in (None, division):
             raise ConfigurationError(
-                f"the folds must be those of the first request of the fit, 2 to {MOST_FOLDS}; got {request.n_folds}",
+                f"the folds must be those of the first request of the fit, 2 to {MAX_FOLDS}; got {request.n_folds}",
                 where="cv",
                 hint="Begin a new fit.",
             )

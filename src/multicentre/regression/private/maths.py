@@ -35,9 +35,9 @@ GRID, GRID_OF_TERMS = 2.0**15, 2.0**30
 SLACK = 2.0**-20
 # The smallest eigenvalue of the information must be this many times the largest one that noise has, sd sqrt(2 p). In
 # simulations intervals had their level from there on; below, noise changes the information too much.
-LEAST_SIGNAL = 2.0
+MIN_SIGNAL = 2.0
 # Logistic coefficients of covariates from -1 to 1 are kept within this during the rounds: a ratio of odds of e^20.
-LARGEST_COEFFICIENT = 20.0
+MAX_COEFFICIENT = 20.0
 
 
 def scale_to_box(values: Floats, lower: Floats, upper: Floats) -> tuple[Floats, NDArray[np.bool_]]:
@@ -141,7 +141,7 @@ class PrivateFit:
 
 def is_clear(information: Floats, noise_sd: float) -> bool:
     """Return whether every direction of the covariates is clearly above the noise."""
-    return bool(np.linalg.eigvalsh(information)[0] > LEAST_SIGNAL * noise_sd * np.sqrt(2.0 * len(information)))
+    return bool(np.linalg.eigvalsh(information)[0] > MIN_SIGNAL * noise_sd * np.sqrt(2.0 * len(information)))
 
 
 def raise_eigenvalues(information: Floats, noise_sd: float) -> Floats:
@@ -203,15 +203,15 @@ def start_logistic(moments: Floats, noise_sd: float) -> Floats:
     share = float(np.clip(0.5 * (1.0 + mean[-1]), 1.0 / n, 1.0 - 1.0 / n)) if n > 2 else 0.5
     cross, spread = 0.5 * centred[:-1, -1], n * share * (1.0 - share)
     within = raise_eigenvalues(centred[:-1, :-1] - np.outer(cross, cross) / spread, noise_sd)
-    slopes = np.clip(np.linalg.solve(within, cross * n / spread), -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+    slopes = np.clip(np.linalg.solve(within, cross * n / spread), -MAX_COEFFICIENT, MAX_COEFFICIENT)
     intercept = np.log(share / (1.0 - share)) - float(mean[:-1] @ slopes)
-    return np.append(np.clip(intercept, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT), slopes)
+    return np.append(np.clip(intercept, -MAX_COEFFICIENT, MAX_COEFFICIENT), slopes)
 
 
 def newton_step(coefficients: Floats, gradient: Floats, information: Floats, noise_sd: float) -> Floats:
     """Return coefficients after a Newton step with noised derivatives, shape (p,)."""
     moved = coefficients + np.linalg.solve(raise_eigenvalues(information, noise_sd), gradient)
-    return np.clip(moved, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+    return np.clip(moved, -MAX_COEFFICIENT, MAX_COEFFICIENT)
 
 
 def fit_logistic(

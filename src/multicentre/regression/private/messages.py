@@ -12,7 +12,7 @@ from multicentre.core.steps import Release
 
 Floats = NDArray[np.float64]
 # Bound of a site's sums, for masking: a patient adds at most 1.
-MOST_PATIENTS = 2.0**22
+MAX_PATIENTS = 2.0**22
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class PrivateMoments(Release):
         "sums of products of two columns, with patients and column sums",
         ("m",),
         unit="the most that one patient can add",
-        bound=MOST_PATIENTS,
+        bound=MAX_PATIENTS,
         sensitivity=1.0,
     )
-    beyond: float = number("patients with a value beyond a bound", bound=MOST_PATIENTS, sensitivity=1.0)
+    beyond: float = number("patients with a value beyond a bound", bound=MAX_PATIENTS, sensitivity=1.0)
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class PrivateAt(Box):
 class PrivateDerivatives(Release):
     """Derivatives of a logistic model, scaled so that one patient adds at most 1 to each."""
 
-    gradient: Floats = array("first derivatives", ("p",), bound=MOST_PATIENTS, sensitivity=1.0)
-    information: Floats = array("packed information", ("t",), bound=MOST_PATIENTS, sensitivity=1.0)
+    gradient: Floats = array("first derivatives", ("p",), bound=MAX_PATIENTS, sensitivity=1.0)
+    information: Floats = array("packed information", ("t",), bound=MAX_PATIENTS, sensitivity=1.0)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _SIGN = np.uint64(1 << 63)
 _SHIFT = np.uint64(0x9E3779B97F4A7)
 _ZERO = _SIGN + _SHIFT
 _TINY = float(np.finfo(np.float64).tiny)
-_LARGEST_SUBNORMAL = float(np.nextafter(_TINY, 0.0))
+_MAX_SUBNORMAL = float(np.nextafter(_TINY, 0.0))
 
 
 def encode_doubles(values: Floats) -> Codes:
@@ -162,7 +162,7 @@ def between(first: Codes, last: Codes) -> Floats:
 def _off_subnormal(thresholds: Floats, first: Codes, last: Codes) -> Floats:
     """Move subnormal thresholds so that 0 and all subnormal numbers are on the same side of a threshold."""
     moved = np.where(np.abs(thresholds) < _TINY, 0.0, thresholds)
-    moved = np.where(first > _ZERO, np.maximum(moved, _LARGEST_SUBNORMAL), moved)
+    moved = np.where(first > _ZERO, np.maximum(moved, _MAX_SUBNORMAL), moved)
     return np.where(last <= _ZERO, np.minimum(moved, -_TINY), moved)
 
 

@@ -35,7 +35,7 @@ from multicentre.statistics.quantiles.maths import (
     split_cells,
     up_to_float32,
 )
-from multicentre.statistics.quantiles.site import BITS, MOST_PARTS, Cells, CountingPart, Thresholds
+from multicentre.statistics.quantiles.site import BITS, MAX_PARTS, Cells, CountingPart, Thresholds
 
 
 @dataclass(frozen=True)
@@ -349,9 +349,9 @@ def _search(session: Session, part: type[CountingPart], terms: Terms) -> Thresho
 
 
 def _check(n_columns: int, n_parts: int, bits: int, tol: float, min_cell: int, exact: bool) -> None:
-    if n_columns < 1 or not 2 <= n_parts <= MOST_PARTS or bits not in BITS:
+    if n_columns < 1 or not 2 <= n_parts <= MAX_PARTS or bits not in BITS:
         raise ConfigurationError(
-            f"n_columns must be at least 1, n_parts from 2 to {MOST_PARTS}, "
+            f"n_columns must be at least 1, n_parts from 2 to {MAX_PARTS}, "
             f"and bits one of {', '.join(map(str, BITS))}; got {n_columns}, {n_parts} and {bits}",
             where="thresholds",
             hint="Example: n_parts=10, bits=4.",

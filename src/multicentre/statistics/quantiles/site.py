@@ -22,11 +22,11 @@ RECORDS = 2.0**31
 # Divisors of 64, so that rounds split a code evenly; 16 bits would need 65,536 sub-cells per cell.
 BITS = (1, 2, 4, 8)
 # 1024 bins are four times xgboost's default (256); the limit also bounds the number of cells per request.
-MOST_PARTS = 1024
+MAX_PARTS = 1024
 # Smallest width of a cell beyond `finest` digits, in standard deviations: that of 24 digits at a value of one.
 SHARE_OF_SPREAD = 2.0**-12
 # A search begins again if a site is lost: one search, three repeats. This bounds the ranks that can be followed.
-MOST_STARTS = 4
+MAX_STARTS = 4
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class CountingPart(SitePart):
 
     def most_parts(self) -> int:
         """Return the maximum number of parts of a column, which also limits the number of cells per request."""
-        return MOST_PARTS
+        return MAX_PARTS
 
     @step(releases=CellCounts, when="every round", summed=True)
     def count_below(self, request: Cells) -> CellCounts:
@@ -116,9 +116,9 @@ class CountingPart(SitePart):
         if is_deeper and not self._are_wide(request, starts):
             check_fineness(request, self.finest, self.least_behind)
         self._starts += request.level == 0
-        if self._starts > MOST_STARTS:
+        if self._starts > MAX_STARTS:
             raise ConfigurationError(
-                f"a fit must search at most {MOST_STARTS} times; got search {self._starts}",
+                f"a fit must search at most {MAX_STARTS} times; got search {self._starts}",
                 where="count_below",
                 hint="Start a new fit.",
             )
@@ -174,7 +174,7 @@ def spreads_of(values: NDArray[np.float64], least: int) -> NDArray[np.float64]:
     return np.asarray(np.where((sizes > 0) & (sizes < least), np.inf, spreads))
 
 
-def check_cells(request: Cells, before: Cells | None, n_columns: int, most_parts: int = MOST_PARTS) -> None:
+def check_cells(request: Cells, before: Cells | None, n_columns: int, most_parts: int = MAX_PARTS) -> None:
     """Raise unless the cells can belong to a search: each within a cell of the previous request, and few enough.
 
     Parameters

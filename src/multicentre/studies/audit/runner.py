@@ -40,7 +40,7 @@ from multicentre.studies.site_patients import SiteData
 from multicentre.studies.study import Study, make_estimator
 
 RUNS = 500  # prove an epsilon of at most 4.2, in seconds for a small study
-FEWEST_RUNS = 10  # half of them choose the threshold, half give the bound
+MIN_RUNS = 10  # half of them choose the threshold, half give the bound
 
 
 def audit_study(
@@ -235,9 +235,9 @@ def _plan_of(estimator: FederatedEstimator) -> Plan:
 
 
 def _check(runs: int, confidence: float) -> None:
-    if runs < FEWEST_RUNS:
+    if runs < MIN_RUNS:
         raise ConfigurationError(
-            f"runs must be at least {FEWEST_RUNS}; got {runs}", where="runs", hint="500 is the default."
+            f"runs must be at least {MIN_RUNS}; got {runs}", where="runs", hint="500 is the default."
         )
     if not 0 < confidence < 1:
         raise ConfigurationError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from multicentre.core.published_counts import LEAST_PUBLISHED, count_text, published
+from multicentre.core.published_counts import MIN_PUBLISHED, count_text, published
 from multicentre.estimator.model_in_force import HasModelInForce
 from multicentre.estimator.presentation import number_text
 from multicentre.estimator.saved import Saved, SavedAttributes
@@ -27,7 +27,7 @@ class HasHorizon(HasModelInForce):
     """
 
     saved_horizon: ClassVar[SavedAttributes] = {"n_events_after_horizon_": _COUNT, "n_patients_after_horizon_": _COUNT}
-    least_published: int = LEAST_PUBLISHED
+    least_published: int = MIN_PUBLISHED
     horizon: float | None
     n_events_after_horizon_: int | None
     n_patients_after_horizon_: int | None

@@ -21,14 +21,14 @@ Floats = NDArray[np.float64]
 PATIENTS = 2.0**24
 # PATIENTS times 2**12: values of 4096 in magnitude for every patient.
 TOTAL = 2.0**36
-# As LARGEST_TIME of survival.fitted_models.base, the largest time of a model; a century is 3.2e9 in seconds.
+# As MAX_TIME of survival.fitted_models.base, the largest time of a model; a century is 3.2e9 in seconds.
 LARGEST = 1e12
 
 # Largest number of times that an agreement may hold.
-MOST_AGREED_TIMES = 2**17
+MAX_AGREED_TIMES = 2**17
 
 # Largest number of thresholds of a column: bins are stored in one byte.
-MOST_EDGES = 255
+MAX_EDGES = 255
 
 
 @dataclass(frozen=True)
@@ -143,16 +143,15 @@ class Agreed(Message):
                 f"the agreement must hold positive scales for {n_columns} columns; got lengths {lengths}",
                 where="Agreed",
             )
-        if not 0 < len(self.times) <= MOST_AGREED_TIMES or self.times[0] < 0 or (np.diff(self.times) <= 0).any():
+        if not 0 < len(self.times) <= MAX_AGREED_TIMES or self.times[0] < 0 or (np.diff(self.times) <= 0).any():
             raise MessageError(
-                f"times must be 1 to {MOST_AGREED_TIMES} increasing non-negative numbers; got {len(self.times)} others",
+                f"times must be 1 to {MAX_AGREED_TIMES} increasing non-negative numbers; got {len(self.times)} others",
                 where="Agreed.times",
             )
         steps = np.diff(self.first)
-        if self.first[0] != 0 or self.first[-1] != len(self.edges) or (steps < 0).any() or (steps > MOST_EDGES).any():
+        if self.first[0] != 0 or self.first[-1] != len(self.edges) or (steps < 0).any() or (steps > MAX_EDGES).any():
             raise MessageError(
-                f"first must divide the thresholds into at most {MOST_EDGES} per column; got "
-                f"{self.first.tolist()[:10]}",
+                f"first must divide the thresholds into at most {MAX_EDGES} per column; got {self.first.tolist()[:10]}",
                 where="Agreed.first",
             )
         if any((np.diff(self.edges_of(column)) <= 0).any() for column in range(n_columns)):

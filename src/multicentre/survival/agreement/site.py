@@ -29,7 +29,7 @@ from multicentre.survival.times import by_end, to_bins
 
 Floats = NDArray[np.float64]
 # Largest number of times of a grid: a finer one would show at which times a site has events.
-MOST_TIMES = 256
+MAX_TIMES = 256
 # Handling of missing entries by the survival models.
 SurvivalMissing = Literal["complete", "indicator", "mean"]
 # Ratio of median follow-ups above which times seem to have another unit, such as days and months.
@@ -257,9 +257,9 @@ def _is_same(stored: messages.Agreed, received: messages.Agreed) -> bool:
 
 def check_grid_is_coarse(times: Floats) -> None:
     """Raise ConfigurationError for more than 256 times, at which a site's answers would show its events."""
-    if len(times) > MOST_TIMES:
+    if len(times) > MAX_TIMES:
         raise ConfigurationError(
-            f"the grid must have at most {MOST_TIMES} times; got {len(times)} times, which is too fine",
+            f"the grid must have at most {MAX_TIMES} times; got {len(times)} times, which is too fine",
             where="times",
             hint="Use a coarser grid.",
         )

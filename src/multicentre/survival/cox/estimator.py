@@ -30,7 +30,7 @@ from multicentre.statistics.chi_square import TestResult
 from multicentre.survival.agreement.horizon import horizon_in_force
 from multicentre.survival.agreement.messages import LARGEST, Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
+from multicentre.survival.agreement.site import MAX_TIMES, SurvivalMissing
 from multicentre.survival.cox import messages
 from multicentre.survival.cox import rounds as loops
 from multicentre.survival.cox.maths import (
@@ -65,7 +65,7 @@ from multicentre.survival.kernels.risk_sets import Ties
 FEW_EVENTS = 10
 # Share of a column's variance within sites below which strata leave less than a tenth of its information: standard
 # errors are then more than three times those with a shared baseline.
-LEAST_WITHIN = 0.1
+MIN_WITHIN = 0.1
 
 
 def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
@@ -106,7 +106,7 @@ def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
 
 def warn_of_columns_between_sites(fit: Fit, columns: Sequence[str]) -> None:
     """Warn of columns whose differences between sites, which separate baselines absorb, are nearly all there is."""
-    is_between = (fit.totals.within < LEAST_WITHIN) & ~fit.flat
+    is_between = (fit.totals.within < MIN_WITHIN) & ~fit.flat
     if is_between.any():
         _warn(
             f"{_named(is_between, columns)}: less than a tenth of the variance lies within sites. With a separate "
@@ -409,9 +409,9 @@ class FedCox(CoxResults):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.times != "exact" and self.n_times > MOST_TIMES:
+        if self.times != "exact" and self.n_times > MAX_TIMES:
             raise ConfigurationError(
-                f"n_times must be at most {MOST_TIMES}; got {self.n_times}",
+                f"n_times must be at most {MAX_TIMES}; got {self.n_times}",
                 where="n_times",
                 hint="A finer grid would show single events.",
             )

@@ -23,7 +23,7 @@ FLAT = 1e-7
 # Eigenvalues of the scaled information below this value mark columns that depend on each other.
 DEPENDENT = 1e-8
 # Largest distance from the maximum, in standard errors: an interval at 95 % shifted by this much still covers 94.3 %.
-MOST_OFF = 0.25
+MAX_OFF = 0.25
 
 
 SCORE_TEST = "score test of an effect that changes with time (cox.zph of R's survival since version 3)"
@@ -95,7 +95,7 @@ def reliable(gradient: Floats, information: Floats, n_events: float) -> Flags:
     """
     is_reliable = identified(information, n_events)
     inverse = np.linalg.pinv(information[np.ix_(is_reliable, is_reliable)], hermitian=True)
-    is_reliable[is_reliable] = np.abs(inverse @ gradient[is_reliable]) <= MOST_OFF * np.sqrt(np.diagonal(inverse))
+    is_reliable[is_reliable] = np.abs(inverse @ gradient[is_reliable]) <= MAX_OFF * np.sqrt(np.diagonal(inverse))
     return is_reliable
 
 

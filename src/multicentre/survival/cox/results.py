@@ -50,7 +50,7 @@ _INFERENCE = ("standard_errors_", "model_standard_errors_", "p_values_", "hazard
 ROBUST_ERRORS, PROPORTIONALITY = "robust standard errors", "test of proportional hazards"
 _FIT = ("coef_", "log_likelihood_", "n_patients_", "n_events_", "converged_", "lead_")
 # Largest number of columns in the table and the plot of a fit.
-MOST_ROWS = 40
+MAX_ROWS = 40
 # Level at which a rejected proportionality is part of the headline.
 LEVEL_OF_TESTS = 0.05
 
@@ -318,11 +318,11 @@ class CoxResults(HasEffects, SurvivalEstimator):
 
     def _places(self) -> list[int]:
         """Return the places of the first columns, in the order of the study."""
-        return list(range(min(MOST_ROWS, len(self.feature_names_in_))))
+        return list(range(min(MAX_ROWS, len(self.feature_names_in_))))
 
     def _selection(self) -> str:
         n_columns = len(self.feature_names_in_)
-        return f" The first {MOST_ROWS} of {n_columns} columns." if n_columns > MOST_ROWS else ""
+        return f" The first {MAX_ROWS} of {n_columns} columns." if n_columns > MAX_ROWS else ""
 
     def _table_of_tests(self) -> Table:
         caption, tests = "Global tests of the coefficients", dict(self.tests_)

@@ -50,11 +50,11 @@ from multicentre.survival.cox.maths import (
     transform_times,
 )
 from multicentre.survival.cox.site import RECORDED, CoxSite
-from multicentre.survival.fitted_models.base import MOST_MODEL_TIMES
+from multicentre.survival.fitted_models.base import MAX_MODEL_TIMES
 from multicentre.survival.fitted_models.cox import LARGEST, CoxModel
 from multicentre.survival.kernels.partial_likelihood import (
-    LARGEST_COEFFICIENT,
-    LARGEST_STEP,
+    MAX_COEFFICIENT,
+    MAX_STEP,
     Likelihood,
     gradient,
     newton_step,
@@ -315,7 +315,7 @@ def _find_monotone(session: Session, coefficients: Floats, totals: Totals, movin
     information = totals.information[np.ix_(is_informed, is_informed)] + plan.alpha * np.eye(int(is_informed.sum()))
     variance[is_informed] = np.diagonal(np.linalg.pinv(information, hermitian=True))
     length = np.abs(moving)
-    suspected = (length > NOT_SETTLED) & (length < 0.99 * LARGEST_STEP) & (np.square(moving) < variance)
+    suspected = (length > NOT_SETTLED) & (length < 0.99 * MAX_STEP) & (np.square(moving) < variance)
     if not suspected.any():
         return suspected
     there = coefficients + moving
@@ -408,7 +408,7 @@ def _step(at: Totals | Derivatives, coefficients: Floats, plan: Plan, n_events: 
     likelihood = Likelihood(at.value, at.gradient[is_informed], at.information[np.ix_(is_informed, is_informed)])
     step = np.zeros(len(coefficients))
     step[is_informed] = newton_step(likelihood, coefficients[is_informed], plan.alpha)
-    return np.clip(coefficients + step, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT) - coefficients
+    return np.clip(coefficients + step, -MAX_COEFFICIENT, MAX_COEFFICIENT) - coefficients
 
 
 def _next_shift(totals: Totals) -> float:
@@ -427,7 +427,7 @@ def _weighted_mean(estimates: messages.Estimates, n_events: float) -> Floats:
     mean = np.zeros(len(estimates.weighted))
     inverse = np.linalg.pinv(estimates.information[np.ix_(is_informed, is_informed)], rcond=RANK, hermitian=True)
     mean[is_informed] = inverse @ estimates.weighted[is_informed]
-    return np.clip(mean, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+    return np.clip(mean, -MAX_COEFFICIENT, MAX_COEFFICIENT)
 
 
 def _reached(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
@@ -467,7 +467,7 @@ def model_with_baseline(
             where="baseline",
             hint="Fit with alpha above 0.",
         )
-    count = min(len(baseline), MOST_MODEL_TIMES)
+    count = min(len(baseline), MAX_MODEL_TIMES)
     places = np.unique(np.linspace(0, len(baseline) - 1, count).round().astype(np.int64))
     return CoxModel(
         agreed.times[places], coefficients / agreed.spread, agreed.centre, baseline[places], patients=n_patients

@@ -40,7 +40,7 @@ from multicentre.survival.cox.maths import (
     score_sizes,
 )
 from multicentre.survival.kernels.partial_likelihood import (
-    LARGEST_COEFFICIENT,
+    MAX_COEFFICIENT,
     ROUNDING,
     Likelihood,
     Maximum,
@@ -58,7 +58,7 @@ from multicentre.survival.times import at_grid, by_end, to_bins
 
 Floats = NDArray[np.float64]
 # Sites with fewer events give no estimate (see FedCox.by_site).
-FEWEST_OWN = 3
+MIN_OWN = 3
 # Functions of recorded times that need no other site's times.
 RECORDED = ("identity", "log")
 # Smallest time relative to the horizon whose logarithm is taken.
@@ -189,9 +189,9 @@ class CoxPatients(SurvivalPart):
                 hint="Start a new fit.",
             )
         largest = float(np.abs(coefficients).max(initial=0.0))
-        if largest > LARGEST_COEFFICIENT:
+        if largest > MAX_COEFFICIENT:
             raise ConfigurationError(
-                f"coefficients must be at most {LARGEST_COEFFICIENT:g} per standard deviation; got {largest:g}",
+                f"coefficients must be at most {MAX_COEFFICIENT:g} per standard deviation; got {largest:g}",
                 where="coefficients",
                 hint="Fit with alpha above 0.",
             )
@@ -363,7 +363,7 @@ class CoxSite(CoxPatients):
         _check_surrogate(request, self.agreed.n_events)
         risk_sets = self._site_risk_sets
         n_events, start = float(risk_sets.n_events.sum()), request.coefficients
-        if n_events < FEWEST_OWN:
+        if n_events < MIN_OWN:
             return messages.Solution(np.zeros(len(start)), patients=0)
         factor, ties = request.n_events / n_events, ties_of(request.efron)
         here = partial_likelihood(risk_sets, start, ties)
@@ -524,7 +524,7 @@ def check_alpha(alpha: float) -> None:
 
 def fit_own(risk_sets: RiskSets, alpha: float, ties: Ties) -> Maximum | None:
     """Return the maximum of a site's likelihood; None if there are too few events or it has no finite maximum."""
-    if risk_sets.n_events.sum() < FEWEST_OWN:
+    if risk_sets.n_events.sum() < MIN_OWN:
         return None
     maximum = maximise(
         lambda tried: partial_likelihood(risk_sets, tried, ties), np.zeros(risk_sets.rows.shape[1]), alpha

@@ -19,8 +19,8 @@ from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.survival.agreement.rounds import StatedTimes
 from multicentre.survival.curves.tables.estimator import (
-    LEAST_SHOWN,
-    MOST_STATED,
+    MAX_STATED,
+    MIN_SHOWN,
     SEQUENCE,
     CompleteOnly,
     TableEstimator,
@@ -326,9 +326,9 @@ class AalenJohansen(TableEstimator):
         """Return the incidences at chosen times, and the curves while enough patients are at risk."""
         check_is_fitted(self, "table_")
         frame = self.to_frame()
-        curves = frame.loc[frame["at_risk"] >= LEAST_SHOWN, ["group", "cause", "time", "incidence", "lower", "upper"]]
+        curves = frame.loc[frame["at_risk"] >= MIN_SHOWN, ["group", "cause", "time", "incidence", "lower", "upper"]]
         tables = {"incidence-at-times": self._at_chosen_times()}
-        return tables | ({"curves": curves} if len(self.times_) > MOST_STATED else {})
+        return tables | ({"curves": curves} if len(self.times_) > MAX_STATED else {})
 
     def _at_chosen_times(self) -> pd.DataFrame:
         import pandas as pd
@@ -402,7 +402,7 @@ class AalenJohansen(TableEstimator):
         figure = Curves(
             "Cumulative incidence (Aalen-Johansen)",
             f"Share of the patients with an event of each cause, over all sites, "
-            f"with {100 * self.confidence_level:g} % intervals; drawn while at least {LEAST_SHOWN} patients "
+            f"with {100 * self.confidence_level:g} % intervals; drawn while at least {MIN_SHOWN} patients "
             f"are at risk. The numbers at risk are given below. {self.coarsening_line_}".rstrip(),
             "model",
             time_label(self.agreed_.unit),

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.messages import array, number, text
-from multicentre.core.published_counts import LEAST_PUBLISHED, count_text, is_small, published
+from multicentre.core.published_counts import MIN_PUBLISHED, count_text, is_small, published
 from multicentre.core.session import Session
 from multicentre.core.steps import Release, step
 from multicentre.data.survival import SurvivalData
@@ -166,7 +166,7 @@ class Scores(Release):
 
 
 # Largest power of Fleming-Harrington weights.
-LARGEST_POWER = 10.0
+MAX_POWER = 10.0
 
 
 class LogRankSite(TablePart):
@@ -207,22 +207,22 @@ def _check(request: Compared) -> None:
     if (
         request.weights not in WEIGHTS
         or len(request.causes) != 1
-        or not all(0 <= power <= LARGEST_POWER for power in powers)
+        or not all(0 <= power <= MAX_POWER for power in powers)
     ):
         raise ConfigurationError(
             f"the test must have weights {', '.join(map(repr, WEIGHTS))}, one cause, and powers from 0 to "
-            f"{LARGEST_POWER:g}; got {request.weights[:40]!r}, {len(request.causes)} causes and powers {powers}",
+            f"{MAX_POWER:g}; got {request.weights[:40]!r}, {len(request.causes)} causes and powers {powers}",
             where="weights",
             hint="Start a new fit.",
         )
 
 
-def _published(number: float, least: int = LEAST_PUBLISHED) -> int | None:
+def _published(number: float, least: int = MIN_PUBLISHED) -> int | None:
     return None if np.isnan(number) else published(number, least)
 
 
 def _without_small(counts: Floats) -> Floats:
-    return np.where(is_small(counts, LEAST_PUBLISHED), np.nan, counts)
+    return np.where(is_small(counts, MIN_PUBLISHED), np.nan, counts)
 
 
 NOT_BY_SITE = Only("stratify_by_site=False", lambda model: not model.stratify_by_site)
@@ -320,8 +320,8 @@ class LogRank(TableEstimator):
         "group": COLUMN,
         "stratify_by_site": Flag(),
         "weights": OneOf(*WEIGHTS),
-        "rho": Real(0, LARGEST_POWER),
-        "gamma": Real(0, LARGEST_POWER),
+        "rho": Real(0, MAX_POWER),
+        "gamma": Real(0, MAX_POWER),
         "cause": Integer(1, 127),
     }
     saved_attributes: ClassVar[SavedAttributes] = {

@@ -31,9 +31,9 @@ from multicentre.errors import DataError, IntegrityError
 from multicentre.estimator.parameters import SEED, Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import Arrays
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
+from multicentre.survival.agreement.site import MAX_TIMES, SurvivalMissing
 from multicentre.survival.deep_surv.site import (
-    MOST_EPOCHS,
+    MAX_EPOCHS,
     DeepSite,
     Parts,
     Progress,
@@ -46,7 +46,7 @@ from multicentre.survival.deep_surv.site import (
 from multicentre.survival.estimator import MISSING, SurvivalEstimator
 from multicentre.survival.fitted_models.network import Network
 from multicentre.survival.learners.networks import (
-    FEWEST_EVENTS,
+    MIN_EVENTS,
     NETWORK_RANGES,
     NetworkSettings,
     draw_parameters,
@@ -147,11 +147,11 @@ class FedDeepSurv(SurvivalEstimator):
         },
         "norm": OneOf("layer", "none"),
         "max_iter": Integer(1),
-        "n_local_epochs": Integer(1, MOST_EPOCHS),
+        "n_local_epochs": Integer(1, MAX_EPOCHS),
         "batch_size": Integer(2),
         "proximal_penalty": Real(0, 1e6),
         "n_iter_no_change": Integer(1),
-        "n_times": Integer(1, MOST_TIMES),
+        "n_times": Integer(1, MAX_TIMES),
         "horizon": (None, Real(0, open="low")),
         "cause": Integer(1, 127),
         "missing": MISSING,
@@ -260,7 +260,7 @@ class FedDeepSurv(SurvivalEstimator):
             )
         before = rounds.state
         rounds.state = replace(before, parameters=sums.parameters / sums.share)
-        if sums.n_events < FEWEST_EVENTS - 0.5:
+        if sums.n_events < MIN_EVENTS - 0.5:
             return
         score = sums.log_likelihood * self.agreed_.n_events / sums.n_events
         rounds.record(log_likelihood=score)

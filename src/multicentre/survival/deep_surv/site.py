@@ -100,16 +100,16 @@ def fewest_in_effect(log_risk: Floats) -> float:
 
 
 # Largest magnitudes of a site's values, for masking: parameters, likelihoods per event, sums of hazard ratios.
-LARGEST_WEIGHT = 2.0**12
+MAX_WEIGHT = 2.0**12
 
 # The logarithm of a risk set of 2^24 patients is 17 per event; the rest is room for large log hazard ratios.
-LARGEST_LIKELIHOOD = 2.0**12
+MAX_LIKELIHOOD = 2.0**12
 
-# Hazard ratios are clipped to exp(LARGEST_RATIO) = 2^28.9; their sum is divided by the patients of all sites.
-LARGEST_RISK = 2.0**30
+# Hazard ratios are clipped to exp(MAX_RATIO) = 2^28.9; their sum is divided by the patients of all sites.
+MAX_RISK = 2.0**30
 
-# Largest magnitude of a log hazard ratio in the sums: exp(20) is below LARGEST_RISK.
-LARGEST_RATIO = 20.0
+# Largest magnitude of a log hazard ratio in the sums: exp(20) is below MAX_RISK.
+MAX_RATIO = 20.0
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,10 @@ class Task(Proposal):
 class Trained(Release):
     """Trained network of a site, weighted by its patients, and validation of the received network."""
 
-    parameters: Floats = array("parameters of all layers, times the share", ("p",), bound=LARGEST_WEIGHT)
+    parameters: Floats = array("parameters of all layers, times the share", ("p",), bound=MAX_WEIGHT)
     share: float = number("training patients, divided by the patients of all sites", bound=1.0)
     log_likelihood: float = number(
-        "log partial likelihood of the received network, divided by the events of all sites", bound=LARGEST_LIKELIHOOD
+        "log partial likelihood of the received network, divided by the events of all sites", bound=MAX_LIKELIHOOD
     )
     n_events: float = number("events behind the log partial likelihood", unit="patients", bound=PATIENTS)
 
@@ -161,7 +161,7 @@ class RiskSums(Release):
 
     events: Floats = array("patients with an event, by bin of the grid", ("K",), unit="patients", bound=PATIENTS)
     at_risk: Floats = array(
-        "sum of hazard ratios of those at risk, divided by the patients of all sites", ("K",), bound=LARGEST_RISK
+        "sum of hazard ratios of those at risk, divided by the patients of all sites", ("K",), bound=MAX_RISK
     )
 
 
@@ -186,10 +186,10 @@ class Progress(Message):
 Flags = NDArray[np.bool_]
 
 # Largest number of passes over the patients per round.
-MOST_EPOCHS = 100
+MAX_EPOCHS = 100
 
 # Largest share of held-out patients.
-MOST_HELD_OUT = 0.5
+MAX_HELD_OUT = 0.5
 
 
 class DeepSite(SurvivalPart):
@@ -209,9 +209,9 @@ class DeepSite(SurvivalPart):
     def split(self, request: Parts) -> Acknowledgement:
         """Draw the held-out patients, once per fit; the seed includes the site's data."""
         require_torch()
-        if not 0 <= request.validation_fraction <= MOST_HELD_OUT:
+        if not 0 <= request.validation_fraction <= MAX_HELD_OUT:
             raise ConfigurationError(
-                f"validation_fraction must be from 0 to {MOST_HELD_OUT}; got {request.validation_fraction}",
+                f"validation_fraction must be from 0 to {MAX_HELD_OUT}; got {request.validation_fraction}",
                 where="validation_fraction",
                 hint="Use 0.15.",
             )
@@ -259,7 +259,7 @@ class DeepSite(SurvivalPart):
         log_risk = log_hazard_ratio(
             request.parameters, patients.standardised, request.hidden.tolist(), request.norm == "layer"
         )
-        ratios = np.exp(np.clip(log_risk, -LARGEST_RATIO, LARGEST_RATIO))
+        ratios = np.exp(np.clip(log_risk, -MAX_RATIO, MAX_RATIO))
         events = np.bincount(patients.bins[patients.happened], minlength=n_times)[:n_times].astype(float)
         at_risk = sum_at_risk(patients.bins, ratios, n_times) / self.agreed.n_patients
         leaving = effective_by_bin(patients.bins, ratios)
@@ -272,9 +272,9 @@ class DeepSite(SurvivalPart):
             for _ in range(request.n_epochs):
                 training.pass_over(cohort)
         parameters = training.parameters()
-        if not np.abs(parameters).max() <= LARGEST_WEIGHT:
+        if not np.abs(parameters).max() <= MAX_WEIGHT:
             raise NotConverged(
-                f"parameters must stay below {LARGEST_WEIGHT:g} in training; it diverged",
+                f"parameters must stay below {MAX_WEIGHT:g} in training; it diverged",
                 where=f"site {self.site}",
                 hint="Lower the learning rate.",
             )
@@ -288,9 +288,9 @@ class DeepSite(SurvivalPart):
 
     def _settings(self, request: Task) -> NetworkSettings:
         self._check(request)
-        if not 1 <= request.n_epochs <= MOST_EPOCHS or not 0 <= request.proximal <= 1e6:
+        if not 1 <= request.n_epochs <= MAX_EPOCHS or not 0 <= request.proximal <= 1e6:
             raise ConfigurationError(
-                f"n_epochs must be from 1 to {MOST_EPOCHS}, and proximal from 0 to 1e6; got {request.n_epochs} and "
+                f"n_epochs must be from 1 to {MAX_EPOCHS}, and proximal from 0 to 1e6; got {request.n_epochs} and "
                 f"{request.proximal}",
                 where="n_epochs, proximal",
                 hint="Use 1 and 0.",
@@ -313,9 +313,9 @@ class DeepSite(SurvivalPart):
             )
         hidden = NetworkSettings(tuple(request.hidden.tolist())).hidden_layer_sizes
         n_parameters = count_parameters(len(self.agreed.columns), hidden, request.norm == "layer")
-        if len(request.parameters) != n_parameters or not np.abs(request.parameters).max() <= LARGEST_WEIGHT:
+        if len(request.parameters) != n_parameters or not np.abs(request.parameters).max() <= MAX_WEIGHT:
             raise ConfigurationError(
-                f"parameters must be {n_parameters} numbers up to {LARGEST_WEIGHT:g}; got {len(request.parameters)}, "
+                f"parameters must be {n_parameters} numbers up to {MAX_WEIGHT:g}; got {len(request.parameters)}, "
                 "or larger ones",
                 where="parameters",
             )

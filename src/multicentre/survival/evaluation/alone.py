@@ -30,7 +30,7 @@ Terms = tuple[Floats, Floats, Flags]
 ALONE_HINT = "Evaluate more patients of this site, or this site together with others, under masked sums."
 # Groups of equal numbers of patients before they are merged. A coordinator cannot choose their number, nor thresholds:
 # two answers with limits that are close together would differ by the patients between them.
-MOST_MERGED = 20
+MAX_MERGED = 20
 THRESHOLDS = np.arange(1, 100) / 100
 
 
@@ -141,7 +141,7 @@ class Followed:
 
     def groups(self, risks: Floats, time: float, at: Floats) -> Calibration:
         """Return predicted and observed risks of merged groups of about equal size."""
-        quantiles = np.unique(np.quantile(risks, np.arange(1, MOST_MERGED) / MOST_MERGED))
+        quantiles = np.unique(np.quantile(risks, np.arange(1, MAX_MERGED) / MAX_MERGED))
         return calibrate_groups(risks, self.time, self.event, time, self.separated(risks, quantiles, at))
 
     def benefits(self, risks: Floats, at: Floats, thresholds: Floats) -> Floats:

@@ -27,7 +27,7 @@ from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_me
 from multicentre.survival.agreement.horizon import HasHorizon
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
-from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.survival.agreement.site import MAX_TIMES
 from multicentre.survival.agreement.sketch import LATEST
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.evaluation import messages, settings
@@ -382,13 +382,13 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         if self.time_points is None:
             return False
         if not isinstance(self.model, SurvivalEstimator | SurvivalModel):  # a site knows the digest alone
-            return len(np.unique(np.asarray(self.time_points))) > MOST_TIMES
+            return len(np.unique(np.asarray(self.time_points))) > MAX_TIMES
         return settings.is_fine(settings.model_of(self.model), self.horizon, self.time_points)
 
     def _needs(self, grid: Floats) -> Needs:
         if self.concordance == "within_sites" or "concordance" not in self.scoring:
             return Needs(times=grid, cause=self._cause)
-        n_times, ends = min(int(self.n_bins), MOST_TIMES), float(grid[-1])
+        n_times, ends = min(int(self.n_bins), MAX_TIMES), float(grid[-1])
         return Needs(n_times=n_times, horizon=LATEST, cause=self._cause, ends=ends)
 
     def _effect_of_horizon(self) -> str:

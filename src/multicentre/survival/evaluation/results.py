@@ -208,7 +208,7 @@ class Concluded:
 
 
 # Smallest group that figures show, the default minimum of a site's policy.
-LEAST_SHOWN = 10
+MIN_SHOWN = 10
 
 
 def show_scores(evaluation: Concluded) -> list[Figure]:
@@ -262,7 +262,7 @@ def _areas(evaluation: Concluded) -> Lines:
 
 
 def _is_large(groups: Calibration) -> NDArray[np.bool_]:
-    return groups.n_patients >= LEAST_SHOWN
+    return groups.n_patients >= MIN_SHOWN
 
 
 def _calibration(evaluation: Concluded) -> Points:

@@ -23,8 +23,8 @@ from multicentre.core.session import Session
 from multicentre.core.steps import Release, Step
 from multicentre.core.wire import encode
 from multicentre.errors import ConfigurationError
-from multicentre.statistics.line import MOST_LINES, Line, LineSums
-from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.statistics.line import MAX_LINES, Line, LineSums
+from multicentre.survival.agreement.site import MAX_TIMES
 from multicentre.survival.agreement.sketch import bin_edges
 from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.maths import at_risk, restricted_mean_edges
@@ -68,7 +68,7 @@ def hand_out(session: Session, judged: messages.Judged) -> messages.FollowUp:
 
 def send_judged(session: Session, judged: messages.Judged) -> None:
     """Send the model and the times to every site; more than 256 times need its permission."""
-    is_fine = len(judged.grid) > MOST_TIMES
+    is_fine = len(judged.grid) > MAX_TIMES
     step: Step[Any, Any, Any] = EvaluationSite.judge_at_fine_times if is_fine else EvaluationSite.judge
     session.ask(step, judged)
 
@@ -124,7 +124,7 @@ def fit_lines(session: Session, n_times: int, n_patients: float) -> messages.Lin
     """Fit observed over expected events, and the calibration slope, at each time of calibration."""
     rounding = n_patients / messages.FIXED
     fits = [[Line(0.0, 1.0, rounding=rounding) for _ in range(n_times)] for _ in range(2)]
-    for _ in range(MOST_LINES):
+    for _ in range(MAX_LINES):
         tried = np.array([[fit.tried for fit in row] for row in fits])
         sums = session.sum(EvaluationSite.sum_lines, messages.AtLines(tried))
         for row, place in np.ndindex(2, n_times):

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
-from multicentre.statistics.line import LARGEST_LINE
-from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.statistics.line import MAX_LINE
+from multicentre.survival.agreement.site import MAX_TIMES
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.evaluation import messages
 from multicentre.survival.fitted_models.base import SurvivalModel
@@ -20,19 +20,19 @@ from multicentre.survival.times import check_grid, is_sequence
 Floats = NDArray[np.float64]
 
 # Largest numbers of times of the grid, of scoring and of calibration.
-MOST_FINE_TIMES = 4096
+MAX_FINE_TIMES = 4096
 
-# The table of ranks has 2048 bins (MOST_EDGES + 1) by 512 times: 2^20 doubles, 8 MiB.
-MOST_SCORED = 512
+# The table of ranks has 2048 bins (MAX_EDGES + 1) by 512 times: 2^20 doubles, 8 MiB.
+MAX_SCORED = 512
 
-# Counts of groups are 16 times by 50 groups (MOST_GROUPS) by 4096 times of the grid: 3.3 million doubles, 25 MiB.
-MOST_CALIBRATED = 16
+# Counts of groups are 16 times by 50 groups (MAX_GROUPS) by 4096 times of the grid: 3.3 million doubles, 25 MiB.
+MAX_CALIBRATED = 16
 
 # Largest numbers of edges of bins, and of groups of predicted risk.
-MOST_EDGES = 2047
+MAX_EDGES = 2047
 
-# Five times the default of 10; more groups give a larger table (see MOST_CALIBRATED) with few patients per group.
-MOST_GROUPS = 50
+# Five times the default of 10; more groups give a larger table (see MAX_CALIBRATED) with few patients per group.
+MAX_GROUPS = 50
 
 
 def check_times(request: messages.Judged) -> None:
@@ -44,13 +44,13 @@ def check_times(request: messages.Judged) -> None:
     >>> check_times(messages.Judged(np.zeros(0, np.uint8), np.zeros(0), grid, places, places))
     """
     check_grid(request.grid)
-    if len(request.grid) > MOST_FINE_TIMES:
+    if len(request.grid) > MAX_FINE_TIMES:
         raise ConfigurationError(
-            f"grid must have at most {MOST_FINE_TIMES} times; got {len(request.grid)}",
+            f"grid must have at most {MAX_FINE_TIMES} times; got {len(request.grid)}",
             where="grid",
             hint="Use a coarser grid.",
         )
-    for name, places, most in (("places", request.places, MOST_SCORED), ("at", request.at, MOST_CALIBRATED)):
+    for name, places, most in (("places", request.places, MAX_SCORED), ("at", request.at, MAX_CALIBRATED)):
         inside = len(places) > 0 and places.min() >= 0 and places.max() < len(request.grid)
         if not inside or len(places) > most or (np.diff(places) <= 0).any():
             raise ConfigurationError(
@@ -71,7 +71,7 @@ def check_fill(fill: Floats, n_columns: int) -> None:
         raise MessageError(f"fill must hold {n_columns} finite values; got shape {fill.shape}, or others", where="fill")
 
 
-def check_edges(edges: Floats, name: str, most: int = MOST_EDGES) -> None:
+def check_edges(edges: Floats, name: str, most: int = MAX_EDGES) -> None:
     """Raise ConfigurationError unless edges of bins are finite, increasing and few enough.
 
     Examples
@@ -93,13 +93,13 @@ def check_groups(edges: Floats, n_times: int) -> None:
     --------
     >>> check_groups(np.array([[0.2, 0.2]]), 1)
     """
-    good = len(edges) == n_times and edges.shape[1] < MOST_GROUPS
+    good = len(edges) == n_times and edges.shape[1] < MAX_GROUPS
     if not good or not np.isfinite(edges).all() or (np.diff(edges, axis=1) < 0).any():
         raise ConfigurationError(
-            f"edges must be {n_times} increasing rows of fewer than {MOST_GROUPS} numbers; got shape {edges.shape}, "
+            f"edges must be {n_times} increasing rows of fewer than {MAX_GROUPS} numbers; got shape {edges.shape}, "
             "or others",
             where="edges",
-            hint=f"Use at most {MOST_GROUPS} groups per time.",
+            hint=f"Use at most {MAX_GROUPS} groups per time.",
         )
 
 
@@ -110,9 +110,9 @@ def check_lines(lines: Floats, n_times: int) -> None:
     --------
     >>> check_lines(np.zeros((2, 3, 2)), 3)
     """
-    if lines.shape != (2, n_times, 2) or not (np.abs(lines) <= LARGEST_LINE).all():
+    if lines.shape != (2, n_times, 2) or not (np.abs(lines) <= MAX_LINE).all():
         raise MessageError(
-            f"lines must be two per time, {n_times} times, within {LARGEST_LINE:g}; got shape {lines.shape}, or larger "
+            f"lines must be two per time, {n_times} times, within {MAX_LINE:g}; got shape {lines.shape}, or larger "
             "ones",
             where="lines",
         )
@@ -150,10 +150,10 @@ _TIMES = Where("a sequence of times", is_sequence)
 # Ranges of the parameters of an evaluation; times are checked together with the model.
 RANGES: ParameterRanges = {
     "horizon": (None, Real(0, open="low")),
-    "n_bins": Integer(2, MOST_EDGES + 1),
-    "n_times": Integer(2, MOST_SCORED),
+    "n_bins": Integer(2, MAX_EDGES + 1),
+    "n_times": Integer(2, MAX_SCORED),
     "at": (None, _TIMES),
-    "n_groups": Integer(2, MOST_GROUPS),
+    "n_groups": Integer(2, MAX_GROUPS),
     "time_points": (None, _TIMES),
     "thresholds": (None, Where("a sequence of risks", is_sequence)),
     "concordance": OneOf("pooled", "within_sites"),
@@ -210,8 +210,8 @@ def choose_times(
             hint="Use an earlier horizon.",
         )
     grid = _grid(end, time_points, at)
-    if not 1 < len(grid) <= MOST_FINE_TIMES:
-        what = f"there must be 2 to {MOST_FINE_TIMES} times up to the horizon; got {len(grid)}"
+    if not 1 < len(grid) <= MAX_FINE_TIMES:
+        what = f"there must be 2 to {MAX_FINE_TIMES} times up to the horizon; got {len(grid)}"
         raise ConfigurationError(what, where="time_points", hint="Change time_points or the horizon.")
     scoring = np.arange(1, n_times + 1) / n_times * grid[-1]
     return grid, _places(grid, scoring), _places(grid, _calibrated(grid, at))
@@ -228,7 +228,7 @@ def is_fine(model: SurvivalModel, horizon: float | None, time_points: ArrayLike 
     (False, True)
     """
     end = float(model.times[-1] if horizon is None else horizon)
-    return len(_grid(end, time_points, None)) > MOST_TIMES
+    return len(_grid(end, time_points, None)) > MAX_TIMES
 
 
 def choose_thresholds(values: Sequence[float] | None) -> Floats:
@@ -255,7 +255,7 @@ def choose_thresholds(values: Sequence[float] | None) -> Floats:
 def _grid(end: float, time_points: ArrayLike | None, at: Sequence[float] | None) -> Floats:
     """Return `time_points`, or equal steps and the times of calibration, up to the last time."""
     if time_points is None:
-        calibration_times = np.zeros(0) if at is None else np.unique(np.asarray(at, dtype=np.float64))[:MOST_CALIBRATED]
+        calibration_times = np.zeros(0) if at is None else np.unique(np.asarray(at, dtype=np.float64))[:MAX_CALIBRATED]
         calibration_times = calibration_times[(calibration_times > 0) & (calibration_times <= end)]
         return np.union1d(np.linspace(0.0, end, N_STEPS + 1 - len(calibration_times))[1:], calibration_times)
     grid = np.asarray(time_points, dtype=np.float64)
@@ -265,9 +265,9 @@ def _grid(end: float, time_points: ArrayLike | None, at: Sequence[float] | None)
 
 def _calibrated(grid: Floats, at: Sequence[float] | None) -> Floats:
     times = grid[-1] * np.array([0.25, 0.5, 0.75]) if at is None else np.asarray(at, dtype=np.float64)
-    if not 0 < len(times) <= MOST_CALIBRATED or not ((times > 0) & (times <= grid[-1])).all():
+    if not 0 < len(times) <= MAX_CALIBRATED or not ((times > 0) & (times <= grid[-1])).all():
         raise ConfigurationError(
-            f"at must hold 1 to {MOST_CALIBRATED} times above 0 and at most {grid[-1]:.6g}; got {times.tolist()[:20]}",
+            f"at must hold 1 to {MAX_CALIBRATED} times above 0 and at most {grid[-1]:.6g}; got {times.tolist()[:20]}",
             where="at",
             hint="Use times within the horizon.",
         )

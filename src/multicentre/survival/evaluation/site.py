@@ -27,7 +27,7 @@ from multicentre.core.steps import Acknowledgement, step
 from multicentre.core.wire import encode
 from multicentre.data.records import fewest_told_apart
 from multicentre.errors import ConfigurationError, DisclosureRefused
-from multicentre.statistics.line import MOST_LINES
+from multicentre.statistics.line import MAX_LINES
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
@@ -46,13 +46,13 @@ from multicentre.survival.fitted_models.base import SurvivalModel, unpack
 from multicentre.survival.scores.brier import brier_times, integrated_brier_score, squared_errors
 from multicentre.survival.scores.calibration import calibrate_groups, spread_over_bins
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
-from multicentre.survival.scores.lines import LARGEST_SCORE, derive_hazard_line
+from multicentre.survival.scores.lines import MAX_SCORE, derive_hazard_line
 from multicentre.survival.times import at_times, by_end, restricted_mean, to_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 # Times of the site at which models are compared.
-MOST_SITE_TIMES = 256
+MAX_SITE_TIMES = 256
 # Survival at which the cumulative hazard, about 690, is still a number.
 SMALLEST_SURVIVAL = 1e-300
 # Patients per block, which limits memory.
@@ -291,7 +291,7 @@ class EvaluationSite(SurvivalPart):
     @step(releases=messages.LineDerivatives, when="every round", summed=True)
     def sum_lines(self, request: messages.AtLines) -> messages.LineDerivatives:
         """Sum derivatives by intercept and slope of the events by each time, for calibration in the large and slope."""
-        self._answer_few("sum_lines", request, MOST_LINES)
+        self._answer_few("sum_lines", request, MAX_LINES)
         limits.check_lines(request.lines, len(self.memory.at))
         sums: list[list[Integers]] = [[], [], []]
         for lines in request.lines:
@@ -371,7 +371,7 @@ class EvaluationSite(SurvivalPart):
         means, scored = (
             np.concatenate([curves for _, curves in self.predictions.blocks(times)])
             for times in (
-                site_times[:: len(site_times) // MOST_SITE_TIMES + 1],
+                site_times[:: len(site_times) // MAX_SITE_TIMES + 1],
                 memory.grid[np.union1d(memory.places, memory.at)],
             )
         )
@@ -435,7 +435,7 @@ class EvaluationSite(SurvivalPart):
             padded = np.concatenate([np.ones((len(curves), 1)), curves], axis=1)
             padded = -np.log(np.maximum(padded, SMALLEST_SURVIVAL))
             expected[part], hazards[part] = np.take_along_axis(padded, places[part], axis=1), padded[:, at]
-        scores = np.log(np.maximum(hazards, np.exp(-LARGEST_SCORE)))
+        scores = np.log(np.maximum(hazards, np.exp(-MAX_SCORE)))
         events = self._of_cause[:, None] & (ends[:, None] <= times)
         return [(expected[:, place], scores[:, place], events[:, place]) for place in range(len(times))]
 

@@ -20,12 +20,12 @@ from multicentre.survival.times import restricted_mean
 Floats = NDArray[np.float64]
 
 # Largest number of times of a model's grid.
-MOST_MODEL_TIMES = 4096
+MAX_MODEL_TIMES = 4096
 
 # Largest magnitude of a time and of a value of a column.
-LARGEST_TIME = 1e12
+MAX_TIME = 1e12
 # Largest magnitude of centres and scales of columns, far beyond the values of any recorded unit.
-LARGEST_VALUE = 1e12
+MAX_VALUE = 1e12
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SurvivalModel(Release):
         Times of the grid; the last is the horizon.
     """
 
-    times: Floats = array("times of the grid", ("K",), bound=LARGEST_TIME)
+    times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
 
     @classmethod
     def empty(cls) -> Self:
@@ -84,14 +84,9 @@ class SurvivalModel(Release):
         self.checked()
         self._check_bounds()
         times = self.times
-        if (
-            not 0 < len(times) <= MOST_MODEL_TIMES
-            or times[0] < 0
-            or (np.diff(times) <= 0).any()
-            or times[-1] > LARGEST_TIME
-        ):
+        if not 0 < len(times) <= MAX_MODEL_TIMES or times[0] < 0 or (np.diff(times) <= 0).any() or times[-1] > MAX_TIME:
             raise MessageError(
-                f"times must be 1 to {MOST_MODEL_TIMES} increasing numbers from 0 to {LARGEST_TIME:g}; got others",
+                f"times must be 1 to {MAX_MODEL_TIMES} increasing numbers from 0 to {MAX_TIME:g}; got others",
                 where=type(self).__name__,
             )
         self.check_meaning(n_columns)

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import array
 from multicentre.errors import ConfigurationError, MessageError
-from multicentre.survival.fitted_models.base import LARGEST_TIME, LARGEST_VALUE, SurvivalModel
+from multicentre.survival.fitted_models.base import MAX_TIME, MAX_VALUE, SurvivalModel
 from multicentre.survival.times import restricted_mean
 
 Floats = NDArray[np.float64]
 # Largest magnitude of a log hazard ratio, so that exp does not overflow.
-LARGEST_RATIO = 500.0
+MAX_RATIO = 500.0
 # Largest magnitude of coefficients and of the cumulative hazard.
 LARGEST = 1e9
 # Distance of the nodes, in log hazard ratios, between which restricted means are interpolated.
@@ -38,14 +38,14 @@ class CoxModel(SurvivalModel):
         Cumulative baseline hazard H0.
     """
 
-    times: Floats = array("times of the grid", ("K",), bound=LARGEST_TIME)
+    times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
     coefficients: Floats = array("log hazard ratio of every column", ("d",), bound=LARGEST)
-    centre: Floats = array("values of the columns at the baseline", ("d",), bound=LARGEST_VALUE)
+    centre: Floats = array("values of the columns at the baseline", ("d",), bound=MAX_VALUE)
     baseline: Floats = array("cumulative hazard of the baseline on the grid", ("K",), bound=LARGEST)
 
     def log_hazard_ratio(self, X: Floats) -> Floats:
         """Return the linear predictor, shape (n,), at most 500 in magnitude."""
-        return np.clip((X - self.centre) @ self.coefficients, -LARGEST_RATIO, LARGEST_RATIO)
+        return np.clip((X - self.centre) @ self.coefficients, -MAX_RATIO, MAX_RATIO)
 
     def survival(self, X: Floats) -> Floats:
         """Return survival curves on the grid, shape (n, K)."""

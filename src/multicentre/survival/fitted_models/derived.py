@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import array, count, number, texts
 from multicentre.data.categories import read_level
 from multicentre.errors import MessageError, SchemaMismatch
-from multicentre.survival.fitted_models.base import LARGEST_TIME, Bytes, SurvivalModel, join, pack, split, unpack
+from multicentre.survival.fitted_models.base import MAX_TIME, Bytes, SurvivalModel, join, pack, split, unpack
 from multicentre.survival.times import cumulative_hazard
 
 Floats = NDArray[np.float64]
@@ -36,7 +36,7 @@ class Mixture(SurvivalModel):
         Number of bytes of each component.
     """
 
-    times: Floats = array("times of the grid", ("K",), bound=LARGEST_TIME)
+    times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
     n_columns: int = count("columns of the components")
     shares: Floats = array("weight of each component", ("M",), bound=1)
     packed: Bytes = array("components as bytes", ("b",), dtype="u1", bound=256)
@@ -106,7 +106,7 @@ class Named(SurvivalModel):
     [[1.0]]
     """
 
-    times: Floats = array("times of the grid", ("K",), bound=LARGEST_TIME)
+    times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
     names: tuple[str, ...] = texts("columns of the inner model, in order")
     packed: Bytes = array("inner model as bytes", ("b",), dtype="u1", bound=256)
 
@@ -151,10 +151,10 @@ class Named(SurvivalModel):
 
 
 # Largest magnitude of a log hazard ratio of a recalibrated model.
-LARGEST_RATIO = 50.0
+MAX_RATIO = 50.0
 
 # Largest magnitude of the cumulative hazard and of the other numbers of a recalibrated model.
-LARGEST_HAZARD = 1e9
+MAX_HAZARD = 1e9
 
 # Smallest divisor of the risk.
 SMALLEST_SPREAD = 1e-100
@@ -189,12 +189,12 @@ class Recalibrated(SurvivalModel):
     [[0.8187, 0.6703]]
     """
 
-    times: Floats = array("times of the grid", ("K",), bound=LARGEST_TIME)
+    times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
     n_columns: int = count("columns of the inner model")
-    slope: float = number("log hazard ratio per standard deviation of the risk", bound=LARGEST_HAZARD)
-    centre: float = number("mean risk", bound=LARGEST_HAZARD)
-    spread: float = number("standard deviation of the risk", bound=LARGEST_HAZARD)
-    baseline: Floats = array("cumulative hazard at the mean risk, on the grid", ("K",), bound=LARGEST_HAZARD)
+    slope: float = number("log hazard ratio per standard deviation of the risk", bound=MAX_HAZARD)
+    centre: float = number("mean risk", bound=MAX_HAZARD)
+    spread: float = number("standard deviation of the risk", bound=MAX_HAZARD)
+    baseline: Floats = array("cumulative hazard at the mean risk, on the grid", ("K",), bound=MAX_HAZARD)
     packed: Bytes = array("inner model as bytes", ("b",), dtype="u1", bound=256)
 
     @classmethod
@@ -264,12 +264,12 @@ def recalibrate_curves(risks: Floats, slope: float, centre: float, spread: float
     >>> recalibrate_curves(np.zeros(1), 1.0, 0.0, 1.0, np.array([0.0, np.log(2)])).round(6).tolist()
     [[1.0, 0.5]]
     """
-    exponent = np.clip(slope * (risks - centre) / spread, -LARGEST_RATIO, LARGEST_RATIO)
+    exponent = np.clip(slope * (risks - centre) / spread, -MAX_RATIO, MAX_RATIO)
     return np.asarray(np.exp(-np.exp(exponent)[:, None] * baseline), dtype=np.float64)
 
 
 # Largest number of times of a shared grid.
-MOST_JOINT_TIMES = 256
+MAX_JOINT_TIMES = 256
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class Regridded(SurvivalModel):
     [[0.1, 0.2, 0.4, 0.6]]
     """
 
-    times: Floats = array("times of the grid", ("K",), bound=LARGEST_TIME)
+    times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
     n_columns: int = count("columns of the inner model")
     packed: Bytes = array("inner model as bytes", ("b",), dtype="u1", bound=256)
 
@@ -366,8 +366,8 @@ def on_one_grid(models: Sequence[SurvivalModel], n_columns: int) -> list[Surviva
     """
     times = np.unique(np.concatenate([model.times for model in models]))
     times = times[times <= min(model.times[-1] for model in models)]
-    if len(times) > MOST_JOINT_TIMES:
-        times = times[np.unique(np.linspace(0, len(times) - 1, MOST_JOINT_TIMES).round().astype(int))]
+    if len(times) > MAX_JOINT_TIMES:
+        times = times[np.unique(np.linspace(0, len(times) - 1, MAX_JOINT_TIMES).round().astype(int))]
     return [_moved(model, times, n_columns) for model in models]
 
 

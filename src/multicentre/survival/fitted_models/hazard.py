@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import array
 from multicentre.errors import MessageError
-from multicentre.survival.fitted_models.base import LARGEST_TIME, SurvivalModel
+from multicentre.survival.fitted_models.base import MAX_TIME, SurvivalModel
 from multicentre.survival.fitted_models.trees import are_nodes
 
 Floats = NDArray[np.float64]
@@ -17,7 +17,7 @@ Integers = NDArray[np.int32]
 # Largest magnitude of a threshold.
 LARGEST = 1e150
 # Largest magnitude of log odds; beyond it a hazard is numerically 0 or 1.
-LARGEST_MARGIN = 50.0
+MAX_MARGIN = 50.0
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class HazardModel(SurvivalModel):
     threshold, value : array of shape (m,)
     """
 
-    times: Floats = array("times of the grid", ("K",), bound=LARGEST_TIME)
-    base: Floats = array("log odds of the hazard in every interval", ("K",), bound=LARGEST_MARGIN)
+    times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
+    base: Floats = array("log odds of the hazard in every interval", ("K",), bound=MAX_MARGIN)
     roots: Integers = array("first node of every tree", ("T",), dtype="i4", bound=2**31)
     column: Integers = array("column of a node's split", ("m",), dtype="i4", bound=2**31)
     threshold: Floats = array("threshold of a node's split, on an edge that all sites share", ("m",), bound=LARGEST)
     left: Integers = array("child for values up to the threshold", ("m",), dtype="i4", bound=2**31)
     right: Integers = array("child for values above", ("m",), dtype="i4", bound=2**31)
-    value: Floats = array("increment of the log odds at a leaf", ("m",), bound=LARGEST_MARGIN)
+    value: Floats = array("increment of the log odds at a leaf", ("m",), bound=MAX_MARGIN)
 
     def log_odds(self, X: Floats) -> Floats:
         """Return the log odds of each patient's hazard in every interval, shape (n, K)."""
@@ -76,9 +76,9 @@ class HazardModel(SurvivalModel):
         if not len(self.column) and len(self.roots):
             raise MessageError("trees must have nodes; got none", where="HazardModel")
         largest = max(np.abs(self.base).max(), np.abs(self.value).max(initial=0.0))
-        if largest > LARGEST_MARGIN:
+        if largest > MAX_MARGIN:
             raise MessageError(
-                f"log odds must be at most {LARGEST_MARGIN:g} in magnitude; got {largest:g}", where="HazardModel"
+                f"log odds must be at most {MAX_MARGIN:g} in magnitude; got {largest:g}", where="HazardModel"
             )
 
 

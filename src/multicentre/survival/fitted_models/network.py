@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import array, count
 from multicentre.errors import MessageError
-from multicentre.survival.fitted_models.base import LARGEST_TIME, LARGEST_VALUE, SurvivalModel
+from multicentre.survival.fitted_models.base import MAX_TIME, MAX_VALUE, SurvivalModel
 
 Floats = NDArray[np.float64]
 # Largest magnitude of a log hazard ratio, so that exp does not overflow.
-LARGEST_RATIO = 500.0
+MAX_RATIO = 500.0
 # Largest magnitudes of the cumulative hazard, of parameters and of standardised columns.
-LARGEST_HAZARD = 1e9
-# LARGEST_WEIGHT and FARTHEST: five layers of 1024 columns stay below (1e6 * 1025)^5 * 1e6, about 1e51, in a double.
-LARGEST_WEIGHT = 1e6
+MAX_HAZARD = 1e9
+# MAX_WEIGHT and FARTHEST: five layers of 1024 columns stay below (1e6 * 1025)^5 * 1e6, about 1e51, in a double.
+MAX_WEIGHT = 1e6
 FARTHEST = 1e6
 # Smallest divisor of a column.
 SMALLEST_SPREAD = 1e-100
 # Largest number of hidden layers, and largest width of a layer.
-MOST_LAYERS = 4
+MAX_LAYERS = 4
 # Three matrices between four layers of this width hold 3 * 2^20 doubles, 24 MiB.
 WIDEST = 1024
 # Added to variances in normalisations, the default of torch.
@@ -106,7 +106,7 @@ def log_hazard_ratio(flat: Floats, rows: Floats, hidden: Sequence[int], normalis
         if normalised:
             values = _normalised(values) * layer.gain + layer.shift
         values = np.maximum(values, 0.0)
-    return np.asarray(np.clip(values @ out, -LARGEST_RATIO, LARGEST_RATIO), dtype=np.float64)
+    return np.asarray(np.clip(values @ out, -MAX_RATIO, MAX_RATIO), dtype=np.float64)
 
 
 def _normalised(values: Floats) -> Floats:
@@ -143,13 +143,13 @@ class Network(SurvivalModel):
     [[0.9048]]
     """
 
-    times: Floats = array("times of the grid", ("K",), bound=LARGEST_TIME)
-    centre: Floats = array("values of the columns that are standardised to 0", ("d",), bound=LARGEST_VALUE)
-    spread: Floats = array("divisors of the columns", ("d",), bound=LARGEST_VALUE)
+    times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
+    centre: Floats = array("values of the columns that are standardised to 0", ("d",), bound=MAX_VALUE)
+    spread: Floats = array("divisors of the columns", ("d",), bound=MAX_VALUE)
     hidden: NDArray[np.int32] = array("widths of the hidden layers", ("l",), dtype="i4", bound=WIDEST)
     layer_norm: int = count("1 with layer normalisation, else 0", bound=1)
-    parameters: Floats = array("parameters of all layers", ("p",), bound=LARGEST_WEIGHT)
-    baseline: Floats = array("cumulative hazard of the baseline on the grid", ("K",), bound=LARGEST_HAZARD)
+    parameters: Floats = array("parameters of all layers", ("p",), bound=MAX_WEIGHT)
+    baseline: Floats = array("cumulative hazard of the baseline on the grid", ("K",), bound=MAX_HAZARD)
 
     def log_hazard_ratio(self, X: Floats) -> Floats:
         """Return the network's output, shape (n,), at most 500 in magnitude."""
@@ -163,9 +163,9 @@ class Network(SurvivalModel):
     def check_meaning(self, n_columns: int) -> None:
         """Raise MessageError unless widths and parameters match the columns, and the baseline does not decrease."""
         self._check_architecture(n_columns)
-        if np.abs(self.parameters).max(initial=0.0) > LARGEST_WEIGHT:
+        if np.abs(self.parameters).max(initial=0.0) > MAX_WEIGHT:
             raise MessageError(
-                f"parameters must be at most {LARGEST_WEIGHT:g} in magnitude; got larger ones",
+                f"parameters must be at most {MAX_WEIGHT:g} in magnitude; got larger ones",
                 where="Network.parameters",
             )
         if len(self.centre) != n_columns or (self.spread < SMALLEST_SPREAD).any():
@@ -174,17 +174,17 @@ class Network(SurvivalModel):
                 "spread",
                 where="Network.spread",
             )
-        if self.baseline[0] < 0 or (np.diff(self.baseline) < 0).any() or self.baseline[-1] > LARGEST_HAZARD:
+        if self.baseline[0] < 0 or (np.diff(self.baseline) < 0).any() or self.baseline[-1] > MAX_HAZARD:
             raise MessageError(
-                f"baseline must lie between 0 and {LARGEST_HAZARD:g} and not decrease; got another",
+                f"baseline must lie between 0 and {MAX_HAZARD:g} and not decrease; got another",
                 where="Network.baseline",
             )
 
     def _check_architecture(self, n_columns: int) -> None:
         widths = self.hidden.tolist()
-        if len(widths) > MOST_LAYERS or not all(1 <= width <= WIDEST for width in widths):
+        if len(widths) > MAX_LAYERS or not all(1 <= width <= WIDEST for width in widths):
             raise MessageError(
-                f"hidden must hold at most {MOST_LAYERS} widths from 1 to {WIDEST}; got {widths[:10]}",
+                f"hidden must hold at most {MAX_LAYERS} widths from 1 to {WIDEST}; got {widths[:10]}",
                 where="Network.hidden",
             )
         if self.layer_norm not in (0, 1):

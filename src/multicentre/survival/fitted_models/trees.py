@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import array
 from multicentre.errors import MessageError
-from multicentre.survival.fitted_models.base import LARGEST_TIME, SurvivalModel
+from multicentre.survival.fitted_models.base import MAX_TIME, SurvivalModel
 from multicentre.survival.times import restricted_mean
 
 Integers = NDArray[np.int32]
@@ -76,7 +76,7 @@ class Trees(SurvivalModel):
         Survival of each leaf.
     """
 
-    times: Floats = array("times of the grid", ("K",), bound=LARGEST_TIME)
+    times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
     roots: Integers = array("first node of every tree", ("T",), dtype="i4", bound=2**31)
     shares: Floats = array("weight of every tree", ("T",), bound=1)
     column: Integers = array("column of a node's split", ("m",), dtype="i4", bound=2**31)

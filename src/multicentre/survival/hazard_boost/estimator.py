@@ -33,7 +33,7 @@ from multicentre.survival.hazard_boost.rounds import (
     gain_by_column,
     grow_trees,
 )
-from multicentre.survival.hazard_boost.site import MOST_TREES, HazardSite
+from multicentre.survival.hazard_boost.site import MAX_TREES, HazardSite
 from multicentre.trees.table import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 # Largest number of intervals: on a finer grid the intervals would hold single events.
-MOST_INTERVALS = 256
+MAX_INTERVALS = 256
 # Smallest number of times at which the model has survival curves.
-LEAST_TIMES = 128
+MIN_TIMES = 128
 # Number of events from which 200 trees of depth 2 were not worse without early stopping, so that it is not worth its
 # three passes.
 MANY_EVENTS = 1000
 # Number of events below which a fold has fewer than 10, whose log-loss varies too much to choose by.
 FEW_EVENTS = 30
 # Smallest number of trees of early stopping. Noise often puts the smallest log-loss at no tree, which ranks nobody.
-LEAST_TREES = 10
+MIN_TREES = 10
 # Divisor of the importances of trees without splits, which are all 0.
 SMALLEST_GAIN = 1e-300
 # Quantiles of a column's thresholds at which hazards are plotted.
@@ -161,16 +161,16 @@ class FedHazardBoost(SurvivalEstimator):
         "n_iter_no_change": Only('early_stopping True or "auto"', lambda model: model.early_stopping is not False)
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
-        "n_estimators": Integer(1, MOST_TREES),
+        "n_estimators": Integer(1, MAX_TREES),
         "max_depth": Integer(1, MAX_DEPTH),
         "learning_rate": Real(0, 1, open="low"),
-        "n_times": Integer(1, MOST_INTERVALS),
+        "n_times": Integer(1, MAX_INTERVALS),
         "max_bins": Integer(2, 256),
         "l2_regularization": Real(0),
         "min_child_hessian": Real(0, open="low"),
         "subsample": Real(0, 1, open="low"),
         "early_stopping": (OneOf("auto"), Flag()),
-        "n_iter_no_change": Integer(1, MOST_TREES),
+        "n_iter_no_change": Integer(1, MAX_TREES),
         "cause": Integer(1, 127),
         "horizon": (None, Real(0, open="low")),
         "missing": MISSING,
@@ -313,7 +313,7 @@ class FedHazardBoost(SurvivalEstimator):
         if n_folds:
             self.held_out_losses_ = cross_validate_trees(session, agreed, beginning, plan)
         if len(self.held_out_losses_):
-            best = max(int(first_least(self.held_out_losses_)), LEAST_TREES)
+            best = max(int(first_least(self.held_out_losses_)), MIN_TREES)
             plan = replace(plan, n_estimators=min(best, plan.n_estimators))
         trees, self.history_ = grow_trees(session, agreed, beginning, plan)
         self.agreed_ = agreed
@@ -342,7 +342,7 @@ def subdivided(ends: Floats) -> Floats:
     >>> subdivided(np.arange(1.0, 65.0))[:4].tolist()
     [0.5, 1.0, 1.5, 2.0]
     """
-    n_parts = -(-LEAST_TIMES // len(ends))
+    n_parts = -(-MIN_TIMES // len(ends))
     starts = np.append(0.0, ends[:-1])
     shares = np.arange(1, n_parts + 1) / n_parts
     times = starts[:, None] + (ends - starts)[:, None] * shares

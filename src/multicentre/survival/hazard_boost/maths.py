@@ -18,7 +18,7 @@ Sums = NDArray[np.int64]
 # Slopes and curvatures are summed as integers, in units of 2^-30.
 UNIT = 2.0**30
 # Largest magnitude of a leaf's value, in log odds.
-LARGEST_STEP = 20.0
+MAX_STEP = 20.0
 
 
 def last_intervals(bins: NDArray[np.int64], happened: NDArray[np.bool_], time: Floats, grid: Floats) -> Integers:
@@ -111,7 +111,7 @@ def leaf_values(sums: Sums, l2_regularization: float, learning_rate: float) -> F
     [1.0]
     """
     steps = -learning_rate * (sums[:, 0] / UNIT) / (sums[:, 1] / UNIT + l2_regularization)
-    return np.asarray(np.clip(steps, -LARGEST_STEP, LARGEST_STEP), dtype=np.float64)
+    return np.asarray(np.clip(steps, -MAX_STEP, MAX_STEP), dtype=np.float64)
 
 
 def first_cells(max_bins: NDArray[np.int64], n_times: int) -> Sums:

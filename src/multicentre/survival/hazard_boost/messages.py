@@ -16,7 +16,7 @@ from multicentre.trees.table import NodeTable
 Floats = NDArray[np.float64]
 Sums = NDArray[np.int64]
 # Largest magnitude of a site's sums, for masking: 2^24 patients (PATIENTS) in units of 2^-30.
-LARGEST_SUM = 2.0**54
+MAX_SUM = 2.0**54
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,16 @@ class Histograms(Release):
     """Sums over patients and intervals by node and bin, as integers, which do not depend on the order of summation."""
 
     slopes: Sums = array(
-        "sums of first derivatives of the log-loss, in units of 2**-30", ("s", "q"), dtype="i8", bound=LARGEST_SUM
+        "sums of first derivatives of the log-loss, in units of 2**-30", ("s", "q"), dtype="i8", bound=MAX_SUM
     )
     curvatures: Sums = array(
-        "sums of second derivatives of the log-loss, in units of 2**-30", ("s", "q"), dtype="i8", bound=LARGEST_SUM
+        "sums of second derivatives of the log-loss, in units of 2**-30", ("s", "q"), dtype="i8", bound=MAX_SUM
     )
     losses: Sums = array(
         "log-loss, in units of 2**-20, and number of patients, for those used in the tree and for those held out",
         (2, 2),
         dtype="i8",
-        bound=LARGEST_SUM,
+        bound=MAX_SUM,
     )
 
 

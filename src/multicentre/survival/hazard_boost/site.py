@@ -24,7 +24,7 @@ from multicentre.errors import ConfigurationError, MessageError
 from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.hazard_boost import messages
-from multicentre.survival.hazard_boost.maths import LARGEST_STEP, first_cells, last_intervals
+from multicentre.survival.hazard_boost.maths import MAX_STEP, first_cells, last_intervals
 from multicentre.trees.site import TreePart
 from multicentre.trees.table import check_leaves, check_splits
 
@@ -32,20 +32,20 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
 Sums = NDArray[np.int64]
 # Largest numbers of trees of a model and of cells of a sum.
-MOST_TREES = 100_000
+MAX_TREES = 100_000
 # Sums of slopes, of curvatures and numbers of patients: three tables of 2^26 64-bit integers, 1.5 GiB.
-MOST_CELLS = 2**26
+MAX_CELLS = 2**26
 # Largest magnitude of the initial log odds; beyond it a hazard is numerically 0 or 1.
-LARGEST_BASE = 50.0
+MAX_BASE = 50.0
 # Largest number of folds: every fold is a pass over the trees.
-MOST_FOLDS = 10
+MAX_FOLDS = 10
 
 
 def check_beginning(request: messages.Beginning, n_times: int) -> None:
     """Raise MessageError unless there is a finite initial value per interval, and draws and folds are valid."""
-    if len(request.base) != n_times or not (np.abs(request.base) <= LARGEST_BASE).all():
+    if len(request.base) != n_times or not (np.abs(request.base) <= MAX_BASE).all():
         raise MessageError(
-            f"base must hold {n_times} log odds of magnitude up to {LARGEST_BASE:g}; got others", where="Beginning.base"
+            f"base must hold {n_times} log odds of magnitude up to {MAX_BASE:g}; got others", where="Beginning.base"
         )
     if not (0 < request.subsample <= 1 and request.seed >= 0):
         raise MessageError(
@@ -53,9 +53,9 @@ def check_beginning(request: messages.Beginning, n_times: int) -> None:
             f"{request.seed}",
             where="Beginning",
         )
-    if not (0 <= request.held_out <= request.n_folds <= MOST_FOLDS and request.n_folds != 1):
+    if not (0 <= request.held_out <= request.n_folds <= MAX_FOLDS and request.n_folds != 1):
         raise MessageError(
-            f"n_folds must be 0 or from 2 to {MOST_FOLDS}, and held_out one of the folds or 0; got {request.n_folds} "
+            f"n_folds must be 0 or from 2 to {MAX_FOLDS}, and held_out one of the folds or 0; got {request.n_folds} "
             f"and {request.held_out}",
             where="Beginning",
         )
@@ -81,18 +81,18 @@ def check_level(request: messages.Level, n_bins: Sums) -> None:
 
     The leaves to sum must be different leaves of the last tree.
     """
-    if not 0 <= request.since < MOST_TREES or not 0 < len(request.roots) <= MOST_TREES - request.since:
+    if not 0 <= request.since < MAX_TREES or not 0 < len(request.roots) <= MAX_TREES - request.since:
         raise MessageError(
-            f"there must be one growing tree after at most {MOST_TREES - 1} finished ones; got {len(request.roots)} "
+            f"there must be one growing tree after at most {MAX_TREES - 1} finished ones; got {len(request.roots)} "
             f"trees after {request.since}",
             where="Level.since",
             hint="Fit fewer trees.",
         )
     check_splits(request, n_bins - 1)
     check_leaves(request, request.wanted, int(request.roots[-1]))
-    if not (np.abs(request.value) <= LARGEST_STEP).all():
+    if not (np.abs(request.value) <= MAX_STEP).all():
         raise MessageError(
-            f"values of leaves must be at most {LARGEST_STEP:g} in magnitude; got larger ones", where="Level.value"
+            f"values of leaves must be at most {MAX_STEP:g} in magnitude; got larger ones", where="Level.value"
         )
 
 
@@ -321,6 +321,6 @@ class HazardSite(TreePart, SurvivalPart):
 
 def check_cells(n_cells: int) -> None:
     """Raise MessageError for sums with too many cells."""
-    if n_cells > MOST_CELLS:
+    if n_cells > MAX_CELLS:
         hint = "Lower max_depth or max_bins."
-        raise MessageError(f"sums must have at most {MOST_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)
+        raise MessageError(f"sums must have at most {MAX_CELLS} cells; got {n_cells}", where="Level.wanted", hint=hint)

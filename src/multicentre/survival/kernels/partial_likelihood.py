@@ -27,10 +27,10 @@ from multicentre.survival.kernels.risk_sets import RiskSets, Sums, Tables, Ties,
 Floats = NDArray[np.float64]
 
 # Largest component of a Newton step, in log hazard ratios.
-LARGEST_STEP = 1.0
+MAX_STEP = 1.0
 
 # Largest coefficient of a standardised column.
-LARGEST_COEFFICIENT = 50.0
+MAX_COEFFICIENT = 50.0
 
 # Relative curvature below which a direction counts as flat.
 NEGLIGIBLE = 1e-10
@@ -272,7 +272,7 @@ def newton_step(likelihood: Likelihood, coefficients: Floats, ridge: float) -> F
     slope = likelihood.gradient - ridge * coefficients
     curvature = likelihood.information + ridge * np.eye(len(coefficients))
     step = _solve(curvature, slope)
-    return np.asarray(step * min(1.0, LARGEST_STEP / max(float(np.abs(step).max(initial=0.0)), LARGEST_STEP)))
+    return np.asarray(step * min(1.0, MAX_STEP / max(float(np.abs(step).max(initial=0.0)), MAX_STEP)))
 
 
 def _solve(curvature: Floats, slope: Floats) -> Floats:
@@ -329,7 +329,7 @@ def maximise(
         resolved = step_rounding(likelihood.information + ridge * np.eye(len(best)), likelihood.gradient_rounding)
         if (np.abs(step) < np.maximum(tol, resolved)).all():
             return Maximum(best + step, likelihood.information, True)
-        if float(np.abs(best).max()) > LARGEST_COEFFICIENT:
+        if float(np.abs(best).max()) > MAX_COEFFICIENT:
             break
     return Maximum(best, likelihood.information, False)
 

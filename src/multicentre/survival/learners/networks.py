@@ -17,10 +17,10 @@ from multicentre.errors import MissingExtra
 from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where, check_parameters
 from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.fitted_models.network import (
-    LARGEST_HAZARD,
-    LARGEST_RATIO,
-    LARGEST_WEIGHT,
-    MOST_LAYERS,
+    MAX_HAZARD,
+    MAX_LAYERS,
+    MAX_RATIO,
+    MAX_WEIGHT,
     SMALLEST_VARIANCE,
     WIDEST,
     Layer,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Norm = Literal["none", "layer", "batch"]
 # Smallest number of events for training and for validation.
-FEWEST_EVENTS = 3
+MIN_EVENTS = 3
 # Weight of a batch in the running statistics of batch normalisation, the default of torch.
 _MOMENTUM = 0.1
 
@@ -59,12 +59,12 @@ def require_torch() -> None:
 
 def _are_widths(value: Any) -> bool:
     """Return whether a value is a sequence of widths of hidden layers."""
-    return np.ndim(value) == 1 and len(value) <= MOST_LAYERS and all(1 <= width <= WIDEST for width in value)
+    return np.ndim(value) == 1 and len(value) <= MAX_LAYERS and all(1 <= width <= WIDEST for width in value)
 
 
 # Valid values of the settings of networks, for all methods that train them. Sites receive the numbers as floats.
 NETWORK_RANGES: ParameterRanges = {
-    "hidden_layer_sizes": Where(f"at most {MOST_LAYERS} widths from 1 to {WIDEST}", _are_widths),
+    "hidden_layer_sizes": Where(f"at most {MAX_LAYERS} widths from 1 to {WIDEST}", _are_widths),
     "norm": OneOf("none", "layer", "batch"),
     "dropout": Real(0, 0.9),
     "learning_rate": Real(1e-9, 1),
@@ -159,7 +159,7 @@ def fit_network(patients: Patients, weights: Floats, settings: NetworkSettings, 
     used = np.flatnonzero(weights > 0)
     rng = np.random.default_rng(seed)
     held_out = rng.random(len(used)) < settings.validation_fraction
-    if int(patients.happened[used[~held_out]].sum()) < FEWEST_EVENTS:
+    if int(patients.happened[used[~held_out]].sum()) < MIN_EVENTS:
         return Network.empty()
     training, validation, everyone = (
         Cohort.of(patients.standardised[rows], patients.time[rows], patients.happened[rows], weights[rows])
@@ -269,7 +269,7 @@ class Training:
             if training and self._settings.dropout:
                 drawn = torch.rand(values.shape, generator=self._random, dtype=values.dtype)
                 values = values * (drawn >= self._settings.dropout) / (1.0 - self._settings.dropout)
-        return torch.clamp(values @ out, -LARGEST_RATIO, LARGEST_RATIO)
+        return torch.clamp(values @ out, -MAX_RATIO, MAX_RATIO)
 
     def _normalised(
         self, values: torch.Tensor, layer: Layer, statistics: tuple[torch.Tensor, torch.Tensor], *, training: bool
@@ -309,7 +309,7 @@ def _train_until_worse(training: Training, cohort: Cohort, validation: Cohort, s
     best, least, best_epoch = training.parameters(), math.inf, 0
     for epoch in range(1, settings.max_epochs + 1):
         training.pass_over(cohort)
-        if validation.n_events < FEWEST_EVENTS:
+        if validation.n_events < MIN_EVENTS:
             continue
         loss = training.loss(validation)
         if loss < least:
@@ -322,11 +322,11 @@ def _train_until_worse(training: Training, cohort: Cohort, validation: Cohort, s
 def _network(parameters: Floats, patients: Patients, settings: NetworkSettings, cohort: Cohort) -> Network:
     """Return the network with its baseline, or an empty one if a number is out of bounds."""
     agreed, has_layer_norm = patients.agreed, settings.norm == "layer"
-    if not np.abs(parameters).max() <= LARGEST_WEIGHT:
+    if not np.abs(parameters).max() <= MAX_WEIGHT:
         return Network.empty()
     log_risk = log_hazard_ratio(parameters, cohort.rows, settings.hidden_layer_sizes, has_layer_norm)
     baseline = at_shown_times(cohort.baseline(log_risk, patients.times), patients, 0.0)
-    if not baseline[-1] <= LARGEST_HAZARD:
+    if not baseline[-1] <= MAX_HAZARD:
         return Network.empty()
     return Network(
         agreed.times,

@@ -22,7 +22,7 @@ from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.statistics.chi_square import TestResult, chi_square_test
 from multicentre.survival.agreement.horizon import horizon_in_force
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
+from multicentre.survival.agreement.site import MAX_TIMES, SurvivalMissing
 from multicentre.survival.cox import rounds as cox_rounds
 from multicentre.survival.cox.estimator import warn_of_fit
 from multicentre.survival.cox.maths import hazard_ratios, wald_p_values
@@ -161,7 +161,7 @@ class FedMixedCox(CoxResults):
     parameter_ranges: ClassVar[ParameterRanges] = {
         "site_effects": OneOf(*DISTRIBUTIONS),
         "times": OneOf("grid", "exact"),
-        "n_times": Integer(1, MOST_TIMES),
+        "n_times": Integer(1, MAX_TIMES),
         "horizon": (None, Real(0, open="low")),
         "cause": Integer(1, 127),
         "missing": MISSING,

@@ -33,7 +33,7 @@ SMALLEST_VARIANCE = 1e-5
 # Smallest factor between two successive gaussian variances, unless the step leads to the smallest variance.
 SMALLEST_FACTOR = 0.2
 # Newton steps to the mode of a gaussian effect; the function is concave and ten suffice as a rule.
-MOST_STEPS = 100
+MAX_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _gamma(nu: float, n_events: float, hazard: float) -> SiteEffect:
 
 def _gaussian(nu: float, n_events: float, hazard: float) -> SiteEffect:
     effect = 0.0
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         expected = float(np.exp(effect)) * hazard
         # At most 1, so that the exponential stays finite on the way.
         step = float(np.clip((n_events - expected - nu * effect) / (expected + nu), -1.0, 1.0))

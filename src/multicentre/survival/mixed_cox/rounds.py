@@ -43,7 +43,7 @@ from multicentre.survival.mixed_cox.maths import (
     matrix_of,
     variance_excess,
 )
-from multicentre.survival.mixed_cox.site import MOST_TIMES, MixedCoxSite
+from multicentre.survival.mixed_cox.site import MAX_TIMES, MixedCoxSite
 
 Floats = NDArray[np.float64]
 # Variance of gamma effects where the rounds start.
@@ -51,14 +51,14 @@ FIRST_VARIANCE = 0.1
 # Longest step of a coefficient, of the logarithm of an increment, and of the logarithm of the variance.
 LONGEST = 1.0
 # Largest distance from the solution of the variance's equation, relative to the variance, at which rounds may stop.
-LARGEST_EXCESS = 0.1
+MAX_EXCESS = 0.1
 # Largest step of the logarithm of a gamma variance that rounding explains: a variance is accurate to one percent then.
 COARSEST_VARIANCE = 1e-2
 # Share of a column's information that is left within the sites below which the column is constant there; masked sums
 # round it to about 1e-8.
 WITHIN = 1e-6
 # Share below which standard errors are more than three times those without effects of sites.
-LEAST_WITHIN = 0.1
+MIN_WITHIN = 0.1
 
 
 @dataclass(frozen=True)
@@ -223,9 +223,9 @@ def fit_effects(session: Session, null: Fit, plan: Plan, columns: tuple[str, ...
     DataError
         With fixed effects, columns are constant within each site, or depend on each other there.
     """
-    if len(null.totals.events) > MOST_TIMES:
+    if len(null.totals.events) > MAX_TIMES:
         raise ConfigurationError(
-            f"there must be at most {MOST_TIMES} times of events; got {len(null.totals.events)}",
+            f"there must be at most {MAX_TIMES} times of events; got {len(null.totals.events)}",
             where="times",
             hint='Fit with times="grid".',
         )
@@ -276,7 +276,7 @@ def _maximise_gaussian(problem: EffectsProblem) -> tuple[Floats, bool, History]:
             return maximum.point, True, history
         is_short = abs(following.variance / search.variance - 1.0) < np.sqrt(maximum.tol) * 1e-2
         problem.variance = following.variance
-        if is_short and abs(excess) < LARGEST_EXCESS * search.variance:
+        if is_short and abs(excess) < MAX_EXCESS * search.variance:
             return maximum.point, True, history
         search = following
 
@@ -343,5 +343,5 @@ def _columns_between(problem: EffectsProblem, information: Floats) -> tuple[str,
     if problem.plan.distribution != "fixed":
         return ()
     within = np.diagonal(_within_sites(information, len(problem.moving)))
-    is_between = within < LEAST_WITHIN * np.diagonal(problem.null.totals.information)[problem.moving]
+    is_between = within < MIN_WITHIN * np.diagonal(problem.null.totals.information)[problem.moving]
     return tuple(problem.columns[place] for place in np.flatnonzero(is_between).tolist())

@@ -30,7 +30,7 @@ from multicentre.survival.mixed_cox.maths import (
 
 Floats = NDArray[np.float64]
 # Largest number of times: a site returns a number per pair of times in each round, and 1024 times are 4 MiB.
-MOST_TIMES = 1024
+MAX_TIMES = 1024
 
 
 class MixedCoxSite(CoxSite):
@@ -71,9 +71,9 @@ class MixedCoxSite(CoxSite):
         return shared, theta, hazards, min(patients, self._effective(hazards))
 
     def _check_increments(self, request: messages.AtEffects) -> None:
-        if len(request.increments) > MOST_TIMES or (request.increments < 0).any():
+        if len(request.increments) > MAX_TIMES or (request.increments < 0).any():
             raise ConfigurationError(
-                f"the baseline hazard must have at most {MOST_TIMES} increments of at least 0; got others",
+                f"the baseline hazard must have at most {MAX_TIMES} increments of at least 0; got others",
                 where="times",
                 hint='Fit with times="grid".',
             )

@@ -15,11 +15,11 @@ from multicentre.estimator.figures import Bars, Figure
 from multicentre.estimator.parameters import SEED, Integer, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
+from multicentre.survival.agreement.site import MAX_TIMES, SurvivalMissing
 from multicentre.survival.estimator import MISSING, SurvivalEstimator, importance_frame, leading_importances
 from multicentre.survival.fitted_models.trees import Trees
 from multicentre.survival.learners.tree import TREE_RANGES, MaxFeatures, TreeSettings
-from multicentre.survival.rsf.messages import MOST_TREES
+from multicentre.survival.rsf.messages import MAX_TREES
 from multicentre.survival.rsf.rounds import Plan, as_trees, count_leaves, grow_forest
 from multicentre.survival.rsf.site import ForestSite
 
@@ -113,10 +113,10 @@ class FedRSF(SurvivalEstimator):
 
     site_part: ClassVar[type[SitePart]] = ForestSite
     parameter_ranges: ClassVar[ParameterRanges] = {
-        "n_estimators": Integer(1, MOST_TREES),
+        "n_estimators": Integer(1, MAX_TREES),
         "max_bins": Integer(2, 256),
-        "n_times": Integer(1, MOST_TIMES),
-        "n_split_times": Integer(1, MOST_TIMES),
+        "n_times": Integer(1, MAX_TIMES),
+        "n_split_times": Integer(1, MAX_TIMES),
         "cause": Integer(1, 127),
         "horizon": (None, Real(0, open="low")),
         "missing": MISSING,

@@ -18,10 +18,10 @@ Integers = NDArray[np.int32]
 Counts = NDArray[np.int64]
 
 # Largest magnitudes of counts and of words with packed counts, for masking.
-LARGEST_COUNT = 2.0**32
+MAX_COUNT = 2.0**32
 
 # Words have 52 bits (WORD), because a double represents integers up to 2^53 exactly.
-LARGEST_WORD = 2.0**52
+MAX_WORD = 2.0**52
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Samples(Release):
         ("T", "f"),
         dtype="i8",
         unit="patients",
-        bound=LARGEST_COUNT,
+        bound=MAX_COUNT,
     )
 
 
@@ -71,7 +71,7 @@ class Histograms(Release):
     """Counts of drawn patients by node, column, bin and group of times."""
 
     words: Counts = array(
-        "counts of drawn patients, several per word", ("w",), dtype="i8", unit="patients", bound=LARGEST_WORD
+        "counts of drawn patients, several per word", ("w",), dtype="i8", unit="patients", bound=MAX_WORD
     )
 
 
@@ -84,7 +84,7 @@ class Leaves(Release):
         ("s", "f"),
         dtype="i8",
         unit="patients",
-        bound=LARGEST_COUNT,
+        bound=MAX_COUNT,
     )
 
 
@@ -105,23 +105,23 @@ class Forest(CountedNodes):
 
 
 # Largest size of an answer: 2^24 words of 8 bytes, 128 MiB.
-MOST_WORDS = 2**24
+MAX_WORDS = 2**24
 
 # Largest numbers of trees of a forest and of nodes of a request.
-MOST_TREES = 10_000
+MAX_TREES = 10_000
 
 # Column, cut and children per node are four 32-bit integers: 64 MiB for 2^22 nodes.
-MOST_NODES = 2**22
+MAX_FOREST_NODES = 2**22
 
-# Bits of a word that hold counts, as in LARGEST_WORD.
+# Bits of a word that hold counts, as in MAX_WORD.
 WORD = 52
 
 
 def check_sampling(request: Sampling, n_times: int) -> None:
     """Raise MessageError unless the numbers of trees and of groups of times, and the seed, are in range."""
-    if not (0 < request.n_estimators <= MOST_TREES and 0 < request.n_groups <= n_times and request.seed >= 0):
+    if not (0 < request.n_estimators <= MAX_TREES and 0 < request.n_groups <= n_times and request.seed >= 0):
         raise MessageError(
-            f"there must be 1 to {MOST_TREES} trees, 1 to {n_times} groups of times and a non-negative seed; got "
+            f"there must be 1 to {MAX_TREES} trees, 1 to {n_times} groups of times and a non-negative seed; got "
             f"{request.n_estimators}, {request.n_groups} and {request.seed}",
             where="Sampling",
         )
@@ -130,14 +130,14 @@ def check_sampling(request: Sampling, n_times: int) -> None:
 
 def check_standing(request: Standing, max_bins: NDArray[np.int64]) -> None:
     """Raise MessageError unless nodes form trees of these columns, and the leaves to count are different leaves."""
-    if not len(request.tree) or (request.tree < 0).any() or (request.tree >= MOST_TREES).any() or request.seed < 0:
+    if not len(request.tree) or (request.tree < 0).any() or (request.tree >= MAX_TREES).any() or request.seed < 0:
         raise MessageError(
-            f"there must be trees with numbers from 0 to {MOST_TREES - 1} and a non-negative seed; got others",
+            f"there must be trees with numbers from 0 to {MAX_TREES - 1} and a non-negative seed; got others",
             where="Standing.tree",
         )
-    if not 0 < len(request.column) <= MOST_NODES:
+    if not 0 < len(request.column) <= MAX_FOREST_NODES:
         raise MessageError(
-            f"the trees must have 1 to {MOST_NODES} nodes; got {len(request.column)}", where="Standing.column"
+            f"the trees must have 1 to {MAX_FOREST_NODES} nodes; got {len(request.column)}", where="Standing.column"
         )
     check_splits(request, max_bins - 1)
     check_leaves(request, request.wanted)
@@ -159,9 +159,9 @@ def check_level(request: Level, max_bins: NDArray[np.int64], n_times: int) -> No
 
 def check_words(n_words: int) -> None:
     """Raise MessageError for a request whose answer would exceed 128 MiB."""
-    if n_words > MOST_WORDS:
+    if n_words > MAX_WORDS:
         raise MessageError(
-            f"the answer must have at most {MOST_WORDS} words; got {n_words}, which is too long",
+            f"the answer must have at most {MAX_WORDS} words; got {n_words}, which is too long",
             where="Level",
             hint="Request fewer nodes at a time.",
         )

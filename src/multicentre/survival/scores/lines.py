@@ -20,9 +20,9 @@ from multicentre.statistics.line import Line, maximise_line
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 # Log cumulative hazards are kept within this: S from 1 - 1e-11 to below 1e-10000.
-LARGEST_SCORE = 25.0
+MAX_SCORE = 25.0
 # Largest expected number of events of a patient; more is certain already.
-LARGEST_EXPECTED = 64.0
+MAX_EXPECTED = 64.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def derive_hazard_line(
     """
     predictor = intercept + (slope - 1.0) * scores
     with np.errstate(over="ignore"):
-        mean = np.minimum(expected * np.exp(predictor), LARGEST_EXPECTED)
+        mean = np.minimum(expected * np.exp(predictor), MAX_EXPECTED)
     gradient = (events - mean)[:, None] * np.column_stack([np.ones_like(scores), scores])
     return 2.0 * (mean - events * predictor), gradient, mean[:, None] * np.column_stack([scores**0, scores, scores**2])
 

@@ -39,7 +39,7 @@ from multicentre.survival.fitted_models.base import SurvivalModel, join
 from multicentre.survival.fitted_models.derived import Mixture, on_one_grid
 from multicentre.survival.stack.maths import BrierForm, chance_of_staying
 from multicentre.survival.stack.site import (
-    MOST_MODELS,
+    MAX_MODELS,
     Candidates,
     Ends,
     Errors,
@@ -239,9 +239,9 @@ class FedStack(SurvivalEstimator):
 
     def _listed(self) -> list[Any]:
         estimators: list[Any] = list(self.estimators or ())
-        if not 1 <= len(estimators) <= MOST_MODELS:
+        if not 1 <= len(estimators) <= MAX_MODELS:
             raise ConfigurationError(
-                f"estimators must hold 1 to {MOST_MODELS} survival estimators; got {len(estimators)}",
+                f"estimators must hold 1 to {MAX_MODELS} survival estimators; got {len(estimators)}",
                 where="estimators",
                 hint="Pass a list of survival estimators.",
             )

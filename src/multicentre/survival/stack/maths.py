@@ -19,7 +19,7 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 # Largest inverse probability of censoring: probabilities below 0.1 count as 0.1.
-LARGEST_WEIGHT = 10.0
+MAX_WEIGHT = 10.0
 
 # Relative ridge that makes the minimum unique if two models are equal.
 RIDGE = 1e-10
@@ -68,7 +68,7 @@ def error_weights(bins: Integers, happened: Flags, staying: Floats, grid: Floats
     >>> error_weights(bins, happened, staying, np.array([0.5, 1.0])).sum(axis=0).round(12).tolist()
     [2.0, 2.0]
     """
-    inverse = np.minimum(1.0 / np.maximum(staying, 1e-300), LARGEST_WEIGHT)
+    inverse = np.minimum(1.0 / np.maximum(staying, 1e-300), MAX_WEIGHT)
     before = np.concatenate([[1.0], inverse])[bins]
     beyond = bins[:, None] > np.arange(len(grid))
     weights = np.where(beyond, inverse, np.where(happened, before, 0.0)[:, None])

@@ -33,8 +33,8 @@ from multicentre.survival.stack.maths import error_weights, sum_products
 
 Floats = NDArray[np.float64]
 
-# Largest magnitude of a site's mean products, for masking: they are at most 10 (LARGEST_WEIGHT in maths.py).
-LARGEST_ERROR = 16.0
+# Largest magnitude of a site's mean products, for masking: they are at most 10 (MAX_WEIGHT in maths.py).
+MAX_ERROR = 16.0
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Candidates(Message):
 class Errors(Release):
     """Coefficients of the integrated Brier score of a mixture, a quadratic function of the weights."""
 
-    products: Floats = array("weighted mean product of two models' curves", ("m", "m"), bound=LARGEST_ERROR)
-    targets: Floats = array("weighted mean product of a model's curves and the outcomes", ("m",), bound=LARGEST_ERROR)
-    constant: float = number("weighted mean square of the outcomes", bound=LARGEST_ERROR)
+    products: Floats = array("weighted mean product of two models' curves", ("m", "m"), bound=MAX_ERROR)
+    targets: Floats = array("weighted mean product of a model's curves and the outcomes", ("m",), bound=MAX_ERROR)
+    constant: float = number("weighted mean square of the outcomes", bound=MAX_ERROR)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Memory(Agreed):
 
 
 # Largest number of models of a mixture.
-MOST_MODELS = 32
+MAX_MODELS = 32
 
 # Patients per block, which limits memory.
 N_ROWS = 2048
@@ -144,9 +144,9 @@ class StackSite(SurvivalPart):
 
 
 def _check(request: Candidates, n_times: int, n_patients: int) -> None:
-    if not 1 <= len(request.lengths) <= MOST_MODELS:
+    if not 1 <= len(request.lengths) <= MAX_MODELS:
         raise ConfigurationError(
-            f"there must be 1 to {MOST_MODELS} models; got {len(request.lengths)} models",
+            f"there must be 1 to {MAX_MODELS} models; got {len(request.lengths)} models",
             where="models",
             hint="Stack fewer models.",
         )

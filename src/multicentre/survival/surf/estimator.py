@@ -26,13 +26,13 @@ from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, Paramet
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.agreement.site import MOST_TIMES, SurvivalMissing
+from multicentre.survival.agreement.site import MAX_TIMES, SurvivalMissing
 from multicentre.survival.estimator import MISSING, SurvivalEstimator
 from multicentre.survival.fitted_models.base import join, split
 from multicentre.survival.fitted_models.trees import Trees
 from multicentre.survival.learners.tree import DEEPEST, TREE_RANGES, MaxFeatures, TreeSettings
 from multicentre.survival.surf.maths import allot_trees
-from multicentre.survival.surf.site import MOST_TREES, SAMPLINGS, Forest, ForestSite, Gathered, Order, Orders
+from multicentre.survival.surf.site import MAX_TREES, SAMPLINGS, Forest, ForestSite, Gathered, Order, Orders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ Integers = NDArray[np.int64]
 Allot = Callable[[Floats, Integers], Integers]
 
 # Largest number of sites that a warning names.
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 def order_trees(session: Session, forest: Forest, allot: Allot) -> Orders:
@@ -97,7 +97,7 @@ def _gather(session: Session, forest: Forest, orders: Orders, agreed: Agreed) ->
     if without := [site for site in answers if site not in grown]:
         warnings.warn(
             f"{len(without)} of {len(answers)} sites have no part in the forest, because they have too few patients "
-            f"or events for a tree with a split: {', '.join(without[:MOST_NAMED])}. Lower min_samples_leaf (at least "
+            f"or events for a tree with a split: {', '.join(without[:MAX_NAMED])}. Lower min_samples_leaf (at least "
             "15) or min_events_leaf, or use FedRSF or FedHazardBoost, which sum over sites.",
             UserWarning,
             stacklevel=7,
@@ -224,11 +224,11 @@ class FedSurF(SurvivalEstimator):
 
     site_part: ClassVar[type[SitePart]] = ForestSite
     parameter_ranges: ClassVar[ParameterRanges] = {
-        "n_estimators": Integer(1, MOST_TREES),
-        "n_local_estimators": Integer(1, MOST_TREES),
+        "n_estimators": Integer(1, MAX_TREES),
+        "n_local_estimators": Integer(1, MAX_TREES),
         "sampling": OneOf(*SAMPLINGS),
         "replacement": Flag(),
-        "n_times": Integer(1, MOST_TIMES),
+        "n_times": Integer(1, MAX_TIMES),
         "horizon": (None, Real(0, open="low")),
         "max_bins": Integer(1, 256),
         "cause": Integer(1, 127),

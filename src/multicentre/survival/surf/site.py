@@ -88,7 +88,7 @@ SAMPLINGS = ("uniform", "ibs", "concordance")
 SMALLEST_LEAF = 15
 
 # Largest number of trees of a site.
-MOST_TREES = 2000
+MAX_TREES = 2000
 
 # Largest 32-bit integer.
 LARGEST = 2**31 - 1
@@ -168,7 +168,7 @@ class ForestSite(SurvivalPart):
                 hint=f"Use min_samples_leaf={least}, or more if another site requires more.",
             )
         limits = {
-            "n_estimators": MOST_TREES,
+            "n_estimators": MAX_TREES,
             "max_depth": DEEPEST,
             "min_samples_leaf": LARGEST,
             "min_events_leaf": LARGEST,
@@ -187,9 +187,9 @@ class ForestSite(SurvivalPart):
                 where="sampling",
                 hint=f"Use {', '.join(SAMPLINGS)}.",
             )
-        if isinstance(request, Order) and not 0 <= request.wanted <= MOST_TREES:
+        if isinstance(request, Order) and not 0 <= request.wanted <= MAX_TREES:
             raise ConfigurationError(
-                f"wanted must be from 0 to {MOST_TREES}; got {request.wanted}", where="wanted", hint="Use fewer trees."
+                f"wanted must be from 0 to {MAX_TREES}; got {request.wanted}", where="wanted", hint="Use fewer trees."
             )
 
 

@@ -26,7 +26,7 @@ Integers = NDArray[np.int64]
 LEARNERS: dict[str, type[SurvivalModel]] = {kind.__name__: kind for kind in (CoxModel, Trees, Network)}
 LOSSES = ("rmst", "median", "brier")
 # Largest number of learners that a site reads.
-MOST_LEARNERS = 4096
+MAX_LEARNERS = 4096
 # Divisor of Brier scores.
 BRIER_UNIT = 16.0
 
@@ -49,9 +49,9 @@ def read_learners(packed: Bytes, lengths: Integers, times: Floats, n_columns: in
     MessageError
         There are more learners than allowed, or one is invalid or has a different grid.
     """
-    if len(lengths) > MOST_LEARNERS:
+    if len(lengths) > MAX_LEARNERS:
         raise MessageError(
-            f"number of packed models must be at most {MOST_LEARNERS}; got {len(lengths)}",
+            f"number of packed models must be at most {MAX_LEARNERS}; got {len(lengths)}",
             where="hypotheses",
             hint="Fit fewer hypotheses.",
         )
@@ -62,9 +62,9 @@ def read_learners(packed: Bytes, lengths: Integers, times: Floats, n_columns: in
         )
     # Every tree of a forest counts.
     n_learners = sum(map(count_learners, models))
-    if n_learners > MOST_LEARNERS:
+    if n_learners > MAX_LEARNERS:
         raise MessageError(
-            f"number of learners must be at most {MOST_LEARNERS}; got {n_learners}",
+            f"number of learners must be at most {MAX_LEARNERS}; got {n_learners}",
             where="hypotheses",
             hint="Fit fewer hypotheses.",
         )
@@ -85,7 +85,7 @@ def count_learners(model: SurvivalModel) -> int:
 
 def check_shares(shares: Floats, n_learners: int) -> None:
     """Raise MessageError unless each row holds one non-negative share per learner, with sum 1."""
-    good = 0 < len(shares) <= MOST_LEARNERS and shares.shape[1] == n_learners and (shares >= 0).all()
+    good = 0 < len(shares) <= MAX_LEARNERS and shares.shape[1] == n_learners and (shares >= 0).all()
     if not good or (np.abs(shares.sum(axis=1) - 1.0) > 1e-9).any():
         raise MessageError(
             "shares must be non-negative, one per learner, and sum to 1 per hypothesis; got others", where="hypotheses"

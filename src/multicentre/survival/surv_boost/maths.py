@@ -59,7 +59,7 @@ Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
 # Maximum inverse probability of censoring weight.
-LARGEST_CENSORING_WEIGHT = 10.0
+MAX_CENSORING_WEIGHT = 10.0
 
 
 def time_losses(predicted: Floats, time: Floats, happened: Flags) -> Floats:
@@ -150,7 +150,7 @@ def censoring_weights(staying: Floats) -> Floats:
     >>> censoring_weights(np.array([1.0, 0.5, 0.0])).tolist()
     [1.0, 2.0, 10.0]
     """
-    return np.asarray(1.0 / np.maximum(staying, 1.0 / LARGEST_CENSORING_WEIGHT), dtype=np.float64)
+    return np.asarray(1.0 / np.maximum(staying, 1.0 / MAX_CENSORING_WEIGHT), dtype=np.float64)
 
 
 def weighted_median(values: Floats, votes: Floats) -> Floats:

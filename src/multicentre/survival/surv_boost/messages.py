@@ -36,10 +36,10 @@ Flags = NDArray[np.bool_]
 PASS = "number of the pass; 0 for that of the model"
 
 # Bound of a loss in its unit.
-LARGEST_LOSS = 16.0
+MAX_LOSS = 16.0
 
 # 2^24 patients (PATIENTS), with a mean hazard ratio, or weighted product of covariates, of up to 2^10.
-LARGEST_SUM = 2.0**34
+MAX_SUM = 2.0**34
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Hypotheses(Scale):
 class Errors(Release):
     """Contribution of a site to the errors of the hypotheses."""
 
-    losses: Floats = array("weighted losses of every hypothesis", ("q",), bound=LARGEST_LOSS)
+    losses: Floats = array("weighted losses of every hypothesis", ("q",), bound=MAX_LOSS)
     total: float = number("sum of the weights", bound=2.0)
 
 
@@ -173,7 +173,7 @@ class Weighed(Release):
 
     total: float = number("sum of the new weights", bound=2.0)
     n_held: float = number("held-out patients", unit="patients", bound=PATIENTS)
-    brier: float = number("sum of integrated Brier scores of held-out patients", bound=PATIENTS * LARGEST_LOSS)
+    brier: float = number("sum of integrated Brier scores of held-out patients", bound=PATIENTS * MAX_LOSS)
 
 
 @dataclass(frozen=True)
@@ -248,8 +248,8 @@ class Hazards(Release):
 
     events: Floats = array("patients with an event, by time", ("K",), unit="patients", bound=PATIENTS)
     event_sum: Floats = array("sum of covariates over patients with an event", ("d",), bound=2.0**34)
-    risk: Floats = array("sum of hazard ratios over the risk set", ("K",), bound=LARGEST_SUM)
-    risk_sum: Floats = array("sum of hazard ratios times covariates over the risk set", ("K", "d"), bound=LARGEST_SUM)
+    risk: Floats = array("sum of hazard ratios over the risk set", ("K",), bound=MAX_SUM)
+    risk_sum: Floats = array("sum of hazard ratios times covariates over the risk set", ("K", "d"), bound=MAX_SUM)
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class Curvature(Coefficients):
 class Moments(Release):
     """Contribution of a site to the second derivatives."""
 
-    moments: Floats = array("products of covariates, weighted by their hazards", ("d", "d"), bound=LARGEST_SUM)
+    moments: Floats = array("products of covariates, weighted by their hazards", ("d", "d"), bound=MAX_SUM)
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class BrierSum(Release):
     """Contribution of a site to the Brier score of recalibrated curves."""
 
     n_held: float = number("held-out patients", unit="patients", bound=PATIENTS)
-    brier: float = number("sum of integrated Brier scores of held-out patients", bound=PATIENTS * LARGEST_LOSS)
+    brier: float = number("sum of integrated Brier scores of held-out patients", bound=PATIENTS * MAX_LOSS)
 
 
 def fields_of(message: Message) -> dict[str, Any]:
@@ -299,25 +299,25 @@ def fields_of(message: Message) -> dict[str, Any]:
 
 
 # Minimum number of patients per leaf or model that leaves a site under a policy with a minimum.
-LEAST_IN_LEAF = 15
+MIN_IN_LEAF = 15
 
 # Limits of what a site accepts in a request.
-MOST_FOLDS = 10
+MAX_FOLDS = 10
 
 # About twice the log odds of SMALLEST_ERROR, log(1e10) = 23, at the largest learning rate, 1.
-LARGEST_VOTE = 50.0
+MAX_VOTE = 50.0
 
 # exp(20) is the largest hazard ratio, so that sums of hazard ratios stay finite.
-LARGEST_PREDICTOR = 20.0
+MAX_PREDICTOR = 20.0
 
 # A hazard ratio of exp(100) per standard deviation: only a diverged fit has larger coefficients.
-LARGEST_COEFFICIENT = 100.0
+MAX_COEFFICIENT = 100.0
 
 # Largest signed 32-bit integer; above PATIENTS, so no larger minimum per leaf has a meaning.
-LARGEST_NUMBER = 2**31 - 1
+MAX_NUMBER = 2**31 - 1
 
 # A hundred times the default of NetworkSettings; bounds the time that one request takes at a site.
-MOST_EPOCHS = 10_000
+MAX_EPOCHS = 10_000
 
 
 def fewest_in_leaf(min_samples: int, least_behind: int) -> int:
@@ -328,19 +328,19 @@ def fewest_in_leaf(min_samples: int, least_behind: int) -> int:
     >>> fewest_in_leaf(3, 10), fewest_in_leaf(20, 10), fewest_in_leaf(3, 0)
     (15, 20, 3)
     """
-    return max(1, min_samples, *((LEAST_IN_LEAF, least_behind) if least_behind else ()))
+    return max(1, min_samples, *((MIN_IN_LEAF, least_behind) if least_behind else ()))
 
 
 def check_begin(request: Begin, memory: Memory) -> None:
     """Raise ConfigurationError unless a pass can begin with this request; the split into folds cannot change."""
     unit_of_loss(request.loss, memory.times)
-    folds_fit = request.n_splits == 0 or 2 <= request.n_splits <= MOST_FOLDS
+    folds_fit = request.n_splits == 0 or 2 <= request.n_splits <= MAX_FOLDS
     if not folds_fit or not 0 <= request.held <= request.n_splits:
         raise refusal(
-            f"n_splits must be 0 or from 2 to {MOST_FOLDS}, and held at most n_splits; "
+            f"n_splits must be 0 or from 2 to {MAX_FOLDS}, and held at most n_splits; "
             f"got {request.n_splits} and {request.held}",
             "n_splits",
-            f"Use 2 to {MOST_FOLDS}.",
+            f"Use 2 to {MAX_FOLDS}.",
         )
     if memory.n_splits and request.n_splits and memory.n_splits != request.n_splits:
         raise refusal(
@@ -366,9 +366,9 @@ def check_chosen(request: Chosen, n_hypotheses: int) -> None:
     """Raise ConfigurationError unless the hypothesis was received, with a vote within limits."""
     if not 0 <= request.index < n_hypotheses:
         raise refusal(f"index must be from 0 to {n_hypotheses - 1}; got {request.index}", "index", "Start a new fit.")
-    if not (0 < request.vote <= LARGEST_VOTE and 0 <= request.factor <= LARGEST_VOTE):
+    if not (0 < request.vote <= MAX_VOTE and 0 <= request.factor <= MAX_VOTE):
         raise refusal(
-            f"vote must be above 0 and factor non-negative, both at most {LARGEST_VOTE:g}; got {request.vote} and "
+            f"vote must be above 0 and factor non-negative, both at most {MAX_VOTE:g}; got {request.vote} and "
             f"{request.factor}",
             "vote",
             "Start a new fit.",
@@ -395,9 +395,9 @@ def checked_rate(rate: float) -> float:
 
 def check_coefficients(coefficients: Floats, n_covariates: int) -> None:
     """Raise ConfigurationError unless there is one coefficient per covariate, of magnitude up to 100."""
-    if coefficients.shape != (n_covariates,) or np.abs(coefficients).max(initial=0.0) > LARGEST_COEFFICIENT:
+    if coefficients.shape != (n_covariates,) or np.abs(coefficients).max(initial=0.0) > MAX_COEFFICIENT:
         raise refusal(
-            f"coefficients must be {n_covariates} numbers of magnitude up to {LARGEST_COEFFICIENT:g}; got others",
+            f"coefficients must be {n_covariates} numbers of magnitude up to {MAX_COEFFICIENT:g}; got others",
             "coefficients",
             "Standardise the columns, or start a new fit.",
         )
@@ -442,8 +442,8 @@ def tree_settings(request: FitTree, least_behind: int) -> TreeSettings:
     """Return tree settings from a message, with leaves of the policy's size, or raise ConfigurationError."""
     for name, most in {
         "max_depth": DEEPEST,
-        "min_samples_leaf": LARGEST_NUMBER,
-        "min_events_leaf": LARGEST_NUMBER,
+        "min_samples_leaf": MAX_NUMBER,
+        "min_events_leaf": MAX_NUMBER,
     }.items():
         if getattr(request, name) > most:
             raise refusal(f"{name} must be at most {most}; got {getattr(request, name)}", name, f"Give at most {most}.")
@@ -472,7 +472,7 @@ def read_columns(text: str) -> MaxFeatures:
     """
     if text == "all":
         return None
-    if text.isdecimal() and len(text) < len(str(LARGEST_NUMBER)):
+    if text.isdecimal() and len(text) < len(str(MAX_NUMBER)):
         return int(text)
     try:
         return float(text)
@@ -485,9 +485,9 @@ def network_settings(request: FitNetwork) -> NetworkSettings:
     from multicentre.survival.learners.networks import NetworkSettings
 
     dropout, rate, decay, batch, epochs, n_iter_no_change, validation = request.training.tolist()
-    if epochs > MOST_EPOCHS:
+    if epochs > MAX_EPOCHS:
         raise refusal(
-            f"max_epochs must be at most {MOST_EPOCHS}; got {epochs:g}", "max_epochs", f"Give at most {MOST_EPOCHS}."
+            f"max_epochs must be at most {MAX_EPOCHS}; got {epochs:g}", "max_epochs", f"Give at most {MAX_EPOCHS}."
         )
     hidden = tuple(int(width) for width in request.hidden)
     whole = (int(batch), int(epochs), int(n_iter_no_change))
@@ -503,7 +503,7 @@ def ratios(rows: Floats, coefficients: Floats) -> Floats:
     >>> ratios(np.array([[0.0], [1e9]]), np.ones(1)).round().tolist()
     [1.0, 485165195.0]
     """
-    return np.asarray(np.exp(np.clip(rows @ coefficients, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)), dtype=np.float64)
+    return np.asarray(np.exp(np.clip(rows @ coefficients, -MAX_PREDICTOR, MAX_PREDICTOR)), dtype=np.float64)
 
 
 def refusal(what: str, where: str, hint: str) -> ConfigurationError:

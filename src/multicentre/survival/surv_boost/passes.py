@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.survival.surv_boost.messages import MOST_FOLDS, Memory, refusal
+from multicentre.survival.surv_boost.messages import MAX_FOLDS, Memory, refusal
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -65,6 +65,6 @@ def with_state(memory: Memory, number: int, state: PassState, **common: Any) -> 
 
 def check_number(number: int) -> int:
     """Return the number of a pass, or raise ConfigurationError."""
-    if not 0 <= number <= MOST_FOLDS:
-        raise refusal(f"of_pass must be from 0 to {MOST_FOLDS}; got {number}", "of_pass", "Start a new fit.")
+    if not 0 <= number <= MAX_FOLDS:
+        raise refusal(f"of_pass must be from 0 to {MAX_FOLDS}; got {number}", "of_pass", "Start a new fit.")
     return number

@@ -11,7 +11,7 @@ import numpy as np
 from multicentre.core.steps import Step
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where, check_parameters
-from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.survival.agreement.site import MAX_TIMES
 from multicentre.survival.estimator import MISSING
 from multicentre.survival.learners.networks import NetworkSettings
 from multicentre.survival.learners.tree import TreeSettings
@@ -50,7 +50,7 @@ RANGES: ParameterRanges = {
     "n_iter_no_change": (None, Integer(1, 10_000)),
     "n_splits": Integer(2, 10),
     "learner_params": (None, Where("a mapping of names to values", lambda value: isinstance(value, Mapping))),
-    "n_times": Integer(1, MOST_TIMES),
+    "n_times": Integer(1, MAX_TIMES),
     "horizon": (None, Real(0, open="low")),
     "missing": MISSING,
     "random_state": Integer(0, 2**31),

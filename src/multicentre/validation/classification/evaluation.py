@@ -27,7 +27,7 @@ SITE_SCORES = ("average_precision", "prevalence", *(name + end for name in WITH_
 # Ratios of sums, and the error of one, from which the sums follow.
 _OF_SUMS = ("prevalence", "observed_over_expected", f"observed_over_expected{ERROR}")
 # Thresholds are edges of bins, next to about 1000 others.
-MOST_THRESHOLDS = 1000
+MAX_THRESHOLDS = 1000
 
 
 def evaluate_classifier(
@@ -199,9 +199,9 @@ def nearest_thresholds(collected: Collected, threshold: float, thresholds: Float
 def checked_thresholds(thresholds: ArrayLike | None) -> Floats:
     """Return thresholds in order, shape (t,); 0.01, 0.02, ..., 0.99 by default."""
     values = np.arange(1, 100) / 100 if thresholds is None else np.unique(np.asarray(thresholds, dtype=np.float64))
-    if not 0 < len(values) <= MOST_THRESHOLDS or not (np.isfinite(values) & (values > 0) & (values < 1)).all():
+    if not 0 < len(values) <= MAX_THRESHOLDS or not (np.isfinite(values) & (values > 0) & (values < 1)).all():
         raise ConfigurationError(
-            f"thresholds must be 1 to {MOST_THRESHOLDS} probabilities between 0 and 1; got {len(values)}, or others",
+            f"thresholds must be 1 to {MAX_THRESHOLDS} probabilities between 0 and 1; got {len(values)}, or others",
             where="thresholds",
             hint="They are predicted probabilities, such as 0.1.",
         )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
 from multicentre.errors import DisclosureRefused, SchemaMismatch
-from multicentre.statistics.line import MOST_LINES, Line, LineSums
+from multicentre.statistics.line import MAX_LINES, Line, LineSums
 from multicentre.validation.scoring.classes import curves
 from multicentre.validation.scoring.classes.maths import even_edges, log_odds, wide_edges
 from multicentre.validation.scoring.classes.profiles import (
@@ -168,7 +168,7 @@ def _fit_lines(
     """Fit intercepts at a slope of 1 (first), and intercepts and slopes, by Newton's method with halved steps."""
     n_groups = len(visible) + 1
     fits = [Line(*start, rounding=n_records / FIXED) for start in ((0.0, 1.0), (0.0, 0.0)) for _ in range(n_groups)]
-    for _ in range(MOST_LINES):
+    for _ in range(MAX_LINES):
         tried = np.array([fit.tried for fit in fits]).reshape(2, n_groups, 2)
         sums = opened.sum(part.sum_lines, LinesRequest(subgroups.column, subgroups.cuts, visible, tried))
         for place, fit in enumerate(fits):

@@ -41,7 +41,7 @@ from multicentre.validation.scoring.tables import (
 )
 
 # A published score has a few dozen coefficients, a booster up to some hundred megabytes of trees.
-_LARGEST_FILE = 2**29
+_MAX_FILE = 2**29
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 GivenModel = ScoredLinearModel | BoostedTrees | SurvivalModel
 
@@ -265,8 +265,8 @@ def digest_of(model: object) -> str:
 def _parsed(path: Path) -> Mapping[str, Any]:
     try:
         size = path.stat().st_size
-        if size > _LARGEST_FILE:
-            raise ConfigurationError(f"the file must have at most {_LARGEST_FILE:,} bytes; got {size:,}")
+        if size > _MAX_FILE:
+            raise ConfigurationError(f"the file must have at most {_MAX_FILE:,} bytes; got {size:,}")
         text = path.read_text(encoding="utf-8")
         content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:

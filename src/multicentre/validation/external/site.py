@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import count
 from multicentre.core.steps import Release, step
-from multicentre.validation.scoring.judging import LARGEST_FIXED, JudgingPart
+from multicentre.validation.scoring.judging import MAX_FIXED, JudgingPart
 from multicentre.validation.scoring.numbers import About
 from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart
 
@@ -27,10 +27,10 @@ Floats = NDArray[np.float64]
 class Line(Release):
     """Sums for the line of true by predicted numbers; both are distances from the mean, in the unit."""
 
-    true: int = count("sum of true numbers, times 2^24", bound=LARGEST_FIXED, signed=True)
-    predicted: int = count("sum of predicted numbers, times 2^24", bound=LARGEST_FIXED, signed=True)
-    squared: int = count("sum of squared predicted numbers, times 2^24", bound=LARGEST_FIXED)
-    product: int = count("sum of products of both, times 2^24", bound=LARGEST_FIXED, signed=True)
+    true: int = count("sum of true numbers, times 2^24", bound=MAX_FIXED, signed=True)
+    predicted: int = count("sum of predicted numbers, times 2^24", bound=MAX_FIXED, signed=True)
+    squared: int = count("sum of squared predicted numbers, times 2^24", bound=MAX_FIXED)
+    product: int = count("sum of products of both, times 2^24", bound=MAX_FIXED, signed=True)
 
 
 class _GivenModel(JudgingPart):

@@ -33,7 +33,7 @@ from multicentre.validation.folds.splitter import FoldSplitter, checked_splits, 
 Integers = NDArray[np.int64]
 
 # Largest number of sites; bounds the roster and the arrays with one row per fold.
-MOST_SITES = 10_000
+MAX_SITES = 10_000
 
 # About one record in 32 then shares a bucket with a record of another person.
 BUCKETS_PER_RECORD = 32
@@ -41,7 +41,7 @@ BUCKETS_PER_RECORD = 32
 _WHO_IS_HERE = "An unmasked answer discloses who is at this site."
 
 # One number of 8 bytes per bucket: 32 MiB. From 131,072 records on, there are fewer than 32 buckets per record.
-MOST_BUCKETS = 2**22
+MAX_BUCKETS = 2**22
 
 
 class SiteFolds(FoldPart):
@@ -70,9 +70,9 @@ class SiteFolds(FoldPart):
                 where=self.site,
                 hint=suggest_masks(_WHO_IS_HERE, protection="unmasked", n_sites=self.n_peers),
             )
-        if not 1 <= request.n_buckets <= MOST_BUCKETS:
+        if not 1 <= request.n_buckets <= MAX_BUCKETS:
             raise ConfigurationError(
-                f"the number of buckets must be from 1 to {MOST_BUCKETS}; got {request.n_buckets}", where="n_buckets"
+                f"the number of buckets must be from 1 to {MAX_BUCKETS}; got {request.n_buckets}", where="n_buckets"
             )
         bucket = self._people(request).buckets(request.n_buckets)
         is_occupied = np.bincount(bucket[bucket >= 0], minlength=request.n_buckets) > 0
@@ -82,9 +82,9 @@ class SiteFolds(FoldPart):
     def take_unshared(self, request: Unshared) -> Acknowledgement:
         """Put the records of people who are only at this site into its fold; other records have no fold."""
         place, n_buckets = self._place(request.roster), len(request.shared)
-        if not 1 <= n_buckets <= MOST_BUCKETS:
+        if not 1 <= n_buckets <= MAX_BUCKETS:
             raise ConfigurationError(
-                f"the number of buckets must be from 1 to {MOST_BUCKETS}; got {n_buckets}", where="shared"
+                f"the number of buckets must be from 1 to {MAX_BUCKETS}; got {n_buckets}", where="shared"
             )
         bucket = self._people(request).buckets(n_buckets)
         is_unshared = (bucket >= 0) & ~request.shared[bucket]
@@ -102,9 +102,9 @@ class SiteFolds(FoldPart):
         return f"fold/v1/{hashing.study}/unshared/{hash_terms(hashing)}{inside(self.within)}"
 
     def _place(self, roster: tuple[str, ...]) -> int:
-        if roster.count(self.site) != 1 or len(roster) > MOST_SITES:
+        if roster.count(self.site) != 1 or len(roster) > MAX_SITES:
             raise ConfigurationError(
-                f"the roster must name this site once, and at most {MOST_SITES} sites; got {roster.count(self.site)} "
+                f"the roster must name this site once, and at most {MAX_SITES} sites; got {roster.count(self.site)} "
                 f"times, and {len(roster)} sites",
                 where=self.site,
             )
@@ -219,7 +219,7 @@ def _placed(session: Session) -> Nothing:
 def _unshared(session: Session, persons: Mapping[str, Any]) -> Nothing:
     agree_on_key(session, SiteFolds, persons["study"], persons["person_key"])
     n_records = session.sum(SiteFolds.count_records, Nothing()).records
-    n_buckets = int(np.clip(BUCKETS_PER_RECORD * n_records, 1, MOST_BUCKETS))
+    n_buckets = int(np.clip(BUCKETS_PER_RECORD * n_records, 1, MAX_BUCKETS))
     occupied = session.sum(SiteFolds.mark_people, Marking(**persons, n_buckets=n_buckets))
     session.ask(SiteFolds.take_unshared, Unshared(**persons, roster=session.sites, shared=occupied.sites > 1))
     return Nothing()

@@ -24,7 +24,7 @@ from multicentre.privacy.identifier_normalisation import DateOrder
 from multicentre.statistics.quantiles import find_thresholds, pooled_thresholds
 from multicentre.validation.folds.cut import (
     BINS_PER_FOLD,
-    MOST_BINS_PER_FOLD,
+    MAX_BINS_PER_FOLD,
     CutFolds,
     Cutting,
     Dealing,
@@ -47,7 +47,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Scheme = Literal["threshold", "binned-hash", "hash"]
 # Largest ratio of the sizes of two folds, so that no fold dominates the mean score.
-MOST_UNEQUAL = 1.5
+MAX_UNEQUAL = 1.5
 # Smallest number of occupied buckets per fold; with fewer, packing cannot make folds of similar sizes.
 LEVELS_PER_FOLD = 4
 
@@ -249,7 +249,7 @@ class CovariateFoldKFold(FoldSplitter):
         n_parts = self.n_splits
         if self.scheme == "binned-hash":
             n_parts = BINS_PER_FOLD * self.n_splits if self.n_bins is None else self.n_bins
-            most = MOST_BINS_PER_FOLD * self.n_splits
+            most = MAX_BINS_PER_FOLD * self.n_splits
             if not self.n_splits <= n_parts <= most:
                 raise ConfigurationError(
                     f"n_bins must be from {self.n_splits} to {most} for {self.n_splits} folds; got {n_parts}",
@@ -278,9 +278,9 @@ class CovariateFoldKFold(FoldSplitter):
             )
 
     def _check_sizes(self, counts: Floats) -> None:
-        if counts.max() > MOST_UNEQUAL * counts.min():
+        if counts.max() > MAX_UNEQUAL * counts.min():
             raise self._unfit(
-                f"the largest fold must have at most {MOST_UNEQUAL:g} times the records of the smallest; got folds of "
+                f"the largest fold must have at most {MAX_UNEQUAL:g} times the records of the smallest; got folds of "
                 f"{counts.min():.0f} to {counts.max():.0f}"
             )
 

@@ -24,7 +24,7 @@ from multicentre.statistics.quantiles.maths import coarsen, encode_doubles
 from multicentre.statistics.quantiles.site import CountingPart
 from multicentre.validation.folds.group_sizes import fewest_patients
 from multicentre.validation.folds.keyed import KEY_HINT, MISSING_HINT, NO_KEY, HashedFolds, hash_people, inside
-from multicentre.validation.folds.site import MOST_RECORDS, Hashing, Survey
+from multicentre.validation.folds.site import MAX_RECORDS, Hashing, Survey
 from multicentre.validation.folds.splitter import checked_splits
 
 Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ def deal_bins(sizes: Integers, order: Integers, n_splits: int) -> Integers:
 BINS_PER_FOLD = 4
 
 # Twice the default: more bins balance folds better, but a policy may refuse counts of few records per bin.
-MOST_BINS_PER_FOLD = 8
+MAX_BINS_PER_FOLD = 8
 
 # Days per cell of dates: a threshold at a week does not identify the birth date of one patient.
 DAYS_PER_CELL = 7
@@ -112,7 +112,7 @@ class Dealing(Cutting):
 class PartCounts(Release):
     """Records between the thresholds."""
 
-    records: Integers = array("records, by part", ("b",), dtype="i8", unit="records", bound=MOST_RECORDS, counts=True)
+    records: Integers = array("records, by part", ("b",), dtype="i8", unit="records", bound=MAX_RECORDS, counts=True)
 
 
 _BY_HASH = 'Split by a hash (scheme="hash", HashGroupKFold).'
@@ -154,7 +154,7 @@ class CutFolds(HashedFolds, CountingPart):
 
     def most_parts(self) -> int:
         """Return the largest number of bins of the folds."""
-        return MOST_BINS_PER_FOLD * checked_splits(self._previous_request.n_splits)
+        return MAX_BINS_PER_FOLD * checked_splits(self._previous_request.n_splits)
 
     @step(releases=PartCounts, when="once", summed=True)
     def count_parts(self, request: Cutting) -> PartCounts:

@@ -33,7 +33,7 @@ from multicentre.validation.folds.splitter import FoldSplitter, checked_splits, 
 
 Integers = NDArray[np.int64]
 # Largest number of repeats; each splits the records at all sites again.
-MOST_REPEATS = 1000
+MAX_REPEATS = 1000
 
 
 class HashGroupKFold(FoldSplitter):
@@ -223,9 +223,9 @@ class RepeatedHashGroupKFold(HashGroupKFold):
             yield from repeat.split(X, y, groups)
 
     def _repeats(self) -> list[HashGroupKFold]:
-        if int(self.n_repeats) != self.n_repeats or not 1 <= self.n_repeats <= MOST_REPEATS:
+        if int(self.n_repeats) != self.n_repeats or not 1 <= self.n_repeats <= MAX_REPEATS:
             raise ConfigurationError(
-                f"n_repeats must be an integer from 1 to {MOST_REPEATS}; got {self.n_repeats}",
+                f"n_repeats must be an integer from 1 to {MAX_REPEATS}; got {self.n_repeats}",
                 where="n_repeats",
                 hint="Example: 2.",
             )

@@ -23,7 +23,7 @@ from multicentre.linkage.persons import Persons, check_rules, outcome_strata
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
 from multicentre.privacy.identifier_normalisation import normalise
 from multicentre.validation.folds.group_sizes import fewest_patients
-from multicentre.validation.folds.plan import BUCKETS_PER_FOLD, MOST_BUCKETS
+from multicentre.validation.folds.plan import BUCKETS_PER_FOLD, MAX_BUCKETS
 from multicentre.validation.folds.site import (
     Bucketing,
     BucketTable,
@@ -93,7 +93,7 @@ class HashedFolds(FoldPart):
         """Return the largest number of buckets in which the site may count its records unmasked."""
         n_splits, fine = checked_splits(request.n_splits), 0
         n_buckets = n_splits
-        while n_buckets <= MOST_BUCKETS and self._fewest_in_cells(request, n_buckets) >= self.least_behind:
+        while n_buckets <= MAX_BUCKETS and self._fewest_in_cells(request, n_buckets) >= self.least_behind:
             fine, n_buckets = n_buckets, 2 * n_buckets
         return Fineness(fine, patients=len(self.data))
 
@@ -318,7 +318,7 @@ def checked_buckets(n_buckets: int, n_splits: int) -> int:
     ConfigurationError
         It is below the number of folds, or above 4096 and more than 8 per fold.
     """
-    most = max(MOST_BUCKETS, BUCKETS_PER_FOLD * n_splits)
+    most = max(MAX_BUCKETS, BUCKETS_PER_FOLD * n_splits)
     if not n_splits <= n_buckets <= most:
         raise ConfigurationError(f"n_buckets must be from {n_splits} to {most}; got {n_buckets}", where="n_buckets")
     return n_buckets

@@ -219,7 +219,7 @@ RECORDS_PER_BUCKET = 20
 BUCKETS_PER_FOLD = 8
 
 # Bounds the table and the time of packing; reached at 4096 * 20 = 81,920 records.
-MOST_BUCKETS = 4096
+MAX_BUCKETS = 4096
 
 
 def bucket_number(n_records: int, n_splits: int) -> int:
@@ -230,7 +230,7 @@ def bucket_number(n_records: int, n_splits: int) -> int:
     >>> bucket_number(300, 5), bucket_number(12_000, 5), bucket_number(10**6, 5)
     (40, 600, 4096)
     """
-    return int(np.clip(n_records // RECORDS_PER_BUCKET, BUCKETS_PER_FOLD * n_splits, MOST_BUCKETS))
+    return int(np.clip(n_records // RECORDS_PER_BUCKET, BUCKETS_PER_FOLD * n_splits, MAX_BUCKETS))
 
 
 def pack_buckets(table: Integers, n_splits: int) -> Integers:

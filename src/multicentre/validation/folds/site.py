@@ -22,10 +22,10 @@ from multicentre.validation.folds.group_sizes import count_patients, count_patie
 Integers = NDArray[np.int64]
 
 # Largest number of records of a site, for masking: about 2 billion, far more than a site has.
-MOST_RECORDS = 2.0**31
+MAX_RECORDS = 2.0**31
 
 # Largest number of folds; bounds the number of fits, and more folds give no better estimate.
-MOST_SPLITS = 100
+MAX_SPLITS = 100
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Unshared(Persons):
 class RecordCount(Release):
     """Number of records of a site."""
 
-    records: float = number("records", unit="records", bound=MOST_RECORDS)
+    records: float = number("records", unit="records", bound=MAX_RECORDS)
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class KeyFacts(Release):
 class Survey(Release):
     """Numbers of records with and without an identifier."""
 
-    records: float = number("records", unit="records", bound=MOST_RECORDS)
-    missing: float = number("records without an identifier", unit="records", bound=MOST_RECORDS)
+    records: float = number("records", unit="records", bound=MAX_RECORDS)
+    missing: float = number("records without an identifier", unit="records", bound=MAX_RECORDS)
     crowded: float = number("sites where many records share one identifier", bound=1.0)
 
 
@@ -149,9 +149,7 @@ class Fineness(Release):
 class BucketTable(Release):
     """Records by bucket of the keyed hash and class of the outcome."""
 
-    records: Integers = array(
-        "records, by bucket and class", ("B", "C"), dtype="i8", unit="records", bound=MOST_RECORDS
-    )
+    records: Integers = array("records, by bucket and class", ("B", "C"), dtype="i8", unit="records", bound=MAX_RECORDS)
 
 
 @dataclass(frozen=True)
@@ -159,12 +157,12 @@ class FoldCounts(Release):
     """Records by fold and class of the outcome, and those without a fold."""
 
     records: Integers = array(
-        "records, by fold and class", ("K", "C"), dtype="i8", unit="records", bound=MOST_RECORDS, counts=True
+        "records, by fold and class", ("K", "C"), dtype="i8", unit="records", bound=MAX_RECORDS, counts=True
     )
-    excluded: float = number("records without a fold", unit="records", bound=MOST_RECORDS)
+    excluded: float = number("records without a fold", unit="records", bound=MAX_RECORDS)
     sites: Integers = array("sites with enough patients in and outside a fold", ("K",), dtype="i8", bound=1.0)
     left_out: float = number(
-        "records without a fold because of too few patients in it", unit="records", bound=MOST_RECORDS
+        "records without a fold because of too few patients in it", unit="records", bound=MAX_RECORDS
     )
 
 

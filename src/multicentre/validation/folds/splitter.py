@@ -24,7 +24,7 @@ from multicentre.errors import (
     RefusedByPolicy,
 )
 from multicentre.validation.folds.plan import FoldPlan, check_outcomes
-from multicentre.validation.folds.site import MOST_SPLITS, FoldPart, Presence, SplitDigest
+from multicentre.validation.folds.site import MAX_SPLITS, FoldPart, Presence, SplitDigest
 
 Integers = NDArray[np.int64]
 
@@ -230,9 +230,9 @@ def checked_splits(n_splits: int) -> int:
     ConfigurationError
         It is not an integer from 2 to 100.
     """
-    if int(n_splits) != n_splits or not 2 <= n_splits <= MOST_SPLITS:
+    if int(n_splits) != n_splits or not 2 <= n_splits <= MAX_SPLITS:
         raise ConfigurationError(
-            f"n_splits must be an integer from 2 to {MOST_SPLITS}; got {n_splits}",
+            f"n_splits must be an integer from 2 to {MAX_SPLITS}; got {n_splits}",
             where="n_splits",
             hint="Five or ten folds are usual.",
         )

@@ -22,7 +22,7 @@ from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import fit_memberships
 from multicentre.phenotyping.kernels.poisson import fit_rates
 from multicentre.validation.scoring.judging import (
-    LARGEST_FIXED,
+    MAX_FIXED,
     RECORDS,
     JudgingPart,
     SiteScores,
@@ -40,9 +40,9 @@ Floats = NDArray[np.float64]
 N_RATE_STEPS = 100
 
 # The matrix of products of phenotypes, r x r, then takes at most 8 MB in doubles.
-MOST_PHENOTYPES = 1000
+MAX_PHENOTYPES = 1000
 
-# As LARGEST_VALUE of judging.py; a product of ten such entries is below the largest double, 1.8e308.
+# As MAX_VALUE of judging.py; a product of ten such entries is below the largest double, 1.8e308.
 LARGEST = 1e30
 
 
@@ -78,9 +78,9 @@ class Factors(Message):
                 where="modes",
                 hint="Use the same modes in the same order at every site.",
             )
-        if set(self.factors) != set(self.codes) or not 1 <= self.rank <= MOST_PHENOTYPES or self.cap < 0:
+        if set(self.factors) != set(self.codes) or not 1 <= self.rank <= MAX_PHENOTYPES or self.cap < 0:
             raise MessageError(
-                f"factors must be one per mode, with 1 to {MOST_PHENOTYPES} phenotypes and a cap of at least 0; "
+                f"factors must be one per mode, with 1 to {MAX_PHENOTYPES} phenotypes and a cap of at least 0; "
                 f"got {len(self.factors)} factors with {self.rank} phenotypes and cap {self.cap}",
                 where="Factors",
             )
@@ -130,7 +130,7 @@ Integers = NDArray[np.int64]
 N_PARTS = 5
 
 # As SMALLEST of phenotyping.kernels.poisson; the logarithm of a predicted 0 is then -23.
-LEAST_RATE = 1e-10
+MIN_RATE = 1e-10
 
 ENTRY_TERMS = ("counts", "squares", "errors")
 
@@ -139,7 +139,7 @@ DEVIANCE_TERMS = ("predicted", "logs", "cross")
 TERMS = (*ENTRY_TERMS, *DEVIANCE_TERMS)
 
 # 2^31 patients (RECORDS) with 2^19 hidden cells each; the sum over 8 sites is exact in a double (2^53).
-LARGEST_CELLS = 2.0**50
+MAX_CELLS = 2.0**50
 
 
 @dataclass(frozen=True)
@@ -147,22 +147,22 @@ class EntrySums(Release):
     """Sums over hidden cells, as integers, so that they do not depend on the distribution of patients over sites."""
 
     n_patients: int = count("patients", unit="patients", bound=RECORDS)
-    cells: int = count("hidden cells, including zeros", bound=LARGEST_CELLS)
+    cells: int = count("hidden cells, including zeros", bound=MAX_CELLS)
     entries: int = count("hidden cells above zero", bound=RECORDS)
     n_outside: int = count("entries of codes that are not in the model", bound=RECORDS)
     n_inside: int = count("entries of codes that are in the model", bound=RECORDS)
-    counts: int = count("sum of the counts o, times 2^24", bound=LARGEST_FIXED)
-    squares: int = count("sum of o^2, times 2^24", bound=LARGEST_FIXED)
-    errors: int = count("sum over all hidden cells of (o - x)^2, times 2^24", bound=LARGEST_FIXED)
+    counts: int = count("sum of the counts o, times 2^24", bound=MAX_FIXED)
+    squares: int = count("sum of o^2, times 2^24", bound=MAX_FIXED)
+    errors: int = count("sum over all hidden cells of (o - x)^2, times 2^24", bound=MAX_FIXED)
 
 
 @dataclass(frozen=True)
 class DevianceSums(Release):
     """Further sums over hidden cells, for the deviance only: its logarithms depend on counts above one."""
 
-    predicted: int = count("sum over all hidden cells of the predictions x, times 2^24", bound=LARGEST_FIXED)
-    logs: int = count("sum of o log o over the counts o, times 2^24", bound=LARGEST_FIXED, signed=True)
-    cross: int = count("sum of o log x, times 2^24", bound=LARGEST_FIXED, signed=True)
+    predicted: int = count("sum over all hidden cells of the predictions x, times 2^24", bound=MAX_FIXED)
+    logs: int = count("sum of o log o over the counts o, times 2^24", bound=MAX_FIXED, signed=True)
+    cross: int = count("sum of o log x, times 2^24", bound=MAX_FIXED, signed=True)
 
 
 class EventPart(JudgingPart):
@@ -263,7 +263,7 @@ class EventPart(JudgingPart):
             "errors": np.maximum(by_patient(counts**2 - 2 * counts * predicted) + squares, 0.0),
             "predicted": memberships @ mass,
             "logs": by_patient(counts * np.log(counts)),
-            "cross": by_patient(counts * np.log(np.maximum(predicted, LEAST_RATE))),
+            "cross": by_patient(counts * np.log(np.maximum(predicted, MIN_RATE))),
         }
 
     def _sums(self, names: Sequence[str]) -> tuple[dict[str, int], int]:

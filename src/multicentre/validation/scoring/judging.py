@@ -43,15 +43,15 @@ Floats = NDArray[np.float64]
 # Terms are summed as integer multiples of 2^-24, so that sums do not depend on the order of records.
 FIXED = 2.0**24
 # Replaces a sum that is out of range; sums of up to two such values stay exact in a double (2^53).
-LARGEST_FIXED = 2.0**52
+MAX_FIXED = 2.0**52
 # Predictions are clipped to this value, whose square is finite; it also replaces NaN.
-LARGEST_VALUE = 1e30
+MAX_VALUE = 1e30
 # Declared bound of every count of records: about 2 billion, far more than a site has.
 RECORDS = 2.0**31
 # Sessions of a scoring during which sites are lost.
-MOST_STARTS = 3
+MAX_STARTS = 3
 # Largest size of a model in bytes: 1 GiB bounds the memory of a site.
-LARGEST_MODEL = 2**30
+MAX_MODEL = 2**30
 
 
 class Predictor(Protocol):
@@ -154,9 +154,9 @@ class JudgingPart(SitePart):
             The kind is not supported, the arrays are invalid, or the model is for other data.
         """
         kind = self.kinds.get(judged.kind)
-        if kind is None or len(judged.packed) > LARGEST_MODEL:
+        if kind is None or len(judged.packed) > MAX_MODEL:
             raise MessageError(
-                f"the model must be of kind {', '.join(self.kinds)} and have at most {LARGEST_MODEL:,} bytes; got "
+                f"the model must be of kind {', '.join(self.kinds)} and have at most {MAX_MODEL:,} bytes; got "
                 f"{len(judged.packed):,} bytes of kind {judged.kind[:40]!r}",
                 where="judge",
                 hint="Install the same version of the package at all sites.",
@@ -268,7 +268,7 @@ def limited(values: Floats) -> Floats:
     >>> limited(np.array([0.5, np.nan, -np.inf])).tolist()
     [0.5, 1e+30, -1e+30]
     """
-    return np.clip(np.nan_to_num(values, nan=LARGEST_VALUE), -LARGEST_VALUE, LARGEST_VALUE)
+    return np.clip(np.nan_to_num(values, nan=MAX_VALUE), -MAX_VALUE, MAX_VALUE)
 
 
 def amount_to(terms: Floats) -> int:
@@ -312,11 +312,11 @@ def fixed(terms: Floats) -> int:
 
     Examples
     --------
-    >>> fixed(np.array([0.5, 0.25])) / FIXED, fixed(np.array([1e300, 1.0])) == LARGEST_FIXED
+    >>> fixed(np.array([0.5, 0.25])) / FIXED, fixed(np.array([1e300, 1.0])) == MAX_FIXED
     (0.75, True)
     """
     total = float(np.rint(limited(terms) * FIXED).sum())
-    return int(total) if abs(total) <= LARGEST_FIXED / 4 else int(np.copysign(LARGEST_FIXED, total))
+    return int(total) if abs(total) <= MAX_FIXED / 4 else int(np.copysign(MAX_FIXED, total))
 
 
 def unfixed(total: float) -> float:
@@ -324,10 +324,10 @@ def unfixed(total: float) -> float:
 
     Examples
     --------
-    >>> unfixed(fixed(np.array([0.5, 0.25]))), unfixed(LARGEST_FIXED)
+    >>> unfixed(fixed(np.array([0.5, 0.25]))), unfixed(MAX_FIXED)
     (0.75, nan)
     """
-    return float(total) / FIXED if abs(total) < LARGEST_FIXED / 2 else float("nan")
+    return float(total) / FIXED if abs(total) < MAX_FIXED / 2 else float("nan")
 
 
 @dataclass(frozen=True)
@@ -346,7 +346,7 @@ def judge(
     The model travels with the first requests of `work`.
 
     If a site is lost in between, scores of different sites would stand side by side. The work then begins again, at
-    most `MOST_STARTS` times.
+    most `MAX_STARTS` times.
 
     Raises
     ------
@@ -354,7 +354,7 @@ def judge(
         Sites were lost in every session.
     """
     judged = Judged(kind, np.frombuffer(encode(model), dtype=np.uint8))
-    for _ in range(MOST_STARTS):
+    for _ in range(MAX_STARTS):
         for attempt in federation.attempts(part, request_digest("judge", judged)):
             with attempt as opened:
                 result: T
@@ -363,7 +363,7 @@ def judge(
         if is_complete:
             return result
     raise QuorumLost(
-        f"scores must be those of the same sites; sites were lost in each of {MOST_STARTS} sessions",
+        f"scores must be those of the same sites; sites were lost in each of {MAX_STARTS} sessions",
         where="scoring",
         hint="Score again when all sites answer.",
     )

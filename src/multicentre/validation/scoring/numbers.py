@@ -24,7 +24,7 @@ from multicentre.core.steps import Release, step
 from multicentre.errors import MessageError
 from multicentre.validation.scoring.gaps import count_left_out
 from multicentre.validation.scoring.judging import (
-    LARGEST_FIXED,
+    MAX_FIXED,
     RECORDS,
     JudgingPart,
     SiteScores,
@@ -67,25 +67,25 @@ class Sums(Release):
     """Number of records and sum of their true numbers."""
 
     n_records: int = count("records", unit="records", bound=RECORDS)
-    total: int = count("sum of the numbers in the unit, times 2^24", bound=LARGEST_FIXED, signed=True)
+    total: int = count("sum of the numbers in the unit, times 2^24", bound=MAX_FIXED, signed=True)
 
 
 @dataclass(frozen=True)
 class Errors(Release):
     """Sums of errors, as integers, so that they do not depend on the distribution of records over sites."""
 
-    absolute: int = count("sum of absolute errors in the unit, times 2^24", bound=LARGEST_FIXED)
-    squared: int = count("sum of squared errors in the squared unit, times 2^24", bound=LARGEST_FIXED)
-    spread: int = count("sum of squared distances to the mean, in the same unit", bound=LARGEST_FIXED)
+    absolute: int = count("sum of absolute errors in the unit, times 2^24", bound=MAX_FIXED)
+    squared: int = count("sum of squared errors in the squared unit, times 2^24", bound=MAX_FIXED)
+    spread: int = count("sum of squared distances to the mean, in the same unit", bound=MAX_FIXED)
 
 
 Floats = NDArray[np.float64]
 
 # The squared unit, 2^-1000 to 2^1000, stays in the range of normal doubles (2^-1022 to 2^1023).
-LARGEST_EXPONENT = 500
+MAX_EXPONENT = 500
 
 # Half of the 24 fractional bits of FIXED: in a unit of 2^12 deviations, 12 bits still resolve one deviation.
-MOST_APART = 12
+MAX_APART = 12
 
 # About a million units, each near a standard deviation: changes only useless predictions and keeps errors finite.
 WIDEST = 2.0**20
@@ -176,7 +176,7 @@ class NumberPart(JudgingPart):
     def exponent(self) -> int | None:
         """Exponent of the power of two nearest to the numbers' standard deviation; None if all numbers are equal."""
         spread = float(self.truth.std())
-        limits = (-LARGEST_EXPONENT, LARGEST_EXPONENT)
+        limits = (-MAX_EXPONENT, MAX_EXPONENT)
         return round(float(np.clip(np.log2(spread), *limits))) if spread > 0 else None
 
     @property
@@ -200,9 +200,9 @@ class NumberPart(JudgingPart):
             The unit is out of range or far from that standard deviation.
         """
         near = request.exponent if self.exponent is None else self.exponent
-        if abs(request.exponent) > LARGEST_EXPONENT or abs(request.exponent - near) > MOST_APART:
+        if abs(request.exponent) > MAX_EXPONENT or abs(request.exponent - near) > MAX_APART:
             raise MessageError(
-                f"exponent must be from -{LARGEST_EXPONENT} to {LARGEST_EXPONENT} and within {MOST_APART} of that of "
+                f"exponent must be from -{MAX_EXPONENT} to {MAX_EXPONENT} and within {MAX_APART} of that of "
                 f"the site; got {request.exponent}",
                 where="exponent",
                 hint="Use the same unit of the numbers at all sites.",

@@ -20,7 +20,7 @@ from multicentre.multiview.agreement import check_columns
 from multicentre.multiview.ppca.maths import predict
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.validation.scoring.judging import (
-    LARGEST_FIXED,
+    MAX_FIXED,
     RECORDS,
     JudgingPart,
     SiteScores,
@@ -35,16 +35,16 @@ from multicentre.validation.scoring.scores import Scores
 Floats = NDArray[np.float64]
 
 # One q x q matrix, such as a posterior covariance, then takes at most 800 MB in doubles.
-MOST_COMPONENTS = 10_000
+MAX_COMPONENTS = 10_000
 
 # Posteriors need the products of a column's loadings, shape (d, q * q): 2^28 doubles are 2 GiB.
-MOST_PRODUCTS = 2**28
+MAX_PRODUCTS = 2**28
 
-# As LARGEST_VALUE of judging.py; squares and reciprocals of such numbers stay finite.
+# As MAX_VALUE of judging.py; squares and reciprocals of such numbers stay finite.
 LARGEST = 1e30
 
 # Rounding errors of 1e14 * 2.2e-16 = 0.02 stay below 1, which the identity adds to every eigenvalue.
-MOST_PRECISE = 1e14
+MAX_PRECISE = 1e14
 
 
 @dataclass(frozen=True)
@@ -122,15 +122,15 @@ class RowLaw(RowModel):
         in_range = (self.noise > 1 / LARGEST).all() and max(
             np.abs(values).max(initial=0.0) for values in (self.loadings, self.mean, self.noise)
         ) <= LARGEST
-        if not in_range or not 1 <= q <= MOST_COMPONENTS or d * q**2 > MOST_PRODUCTS:
+        if not in_range or not 1 <= q <= MAX_COMPONENTS or d * q**2 > MAX_PRODUCTS:
             raise MessageError(
                 f"entries must be at most {LARGEST:g} in absolute value, noise above 0, and components from 1 to "
-                f"{MOST_COMPONENTS}; got invalid values, or {d} columns and {q} components",
+                f"{MAX_COMPONENTS}; got invalid values, or {d} columns and {q} components",
                 where="RowLaw",
             )
-        if float((np.square(self.loadings) / self.noise[:, None]).sum()) > MOST_PRECISE:
+        if float((np.square(self.loadings) / self.noise[:, None]).sum()) > MAX_PRECISE:
             raise MessageError(
-                f"the sum of squared loadings over noise must be at most {MOST_PRECISE:g}; it is larger",
+                f"the sum of squared loadings over noise must be at most {MAX_PRECISE:g}; it is larger",
                 where="RowLaw.noise",
             )
 
@@ -167,7 +167,7 @@ class RowErrors(Release):
     """Reconstruction errors by view."""
 
     absolute: Integers = array(
-        "sum of |entry - reconstruction| in standard deviations, times 2^24", ("k",), dtype="i8", bound=LARGEST_FIXED
+        "sum of |entry - reconstruction| in standard deviations, times 2^24", ("k",), dtype="i8", bound=MAX_FIXED
     )
     entries: Integers = array("entries", ("k",), dtype="i8", bound=RECORDS)
 
@@ -176,7 +176,7 @@ class RowErrors(Release):
 class RowDensities(Release):
     """Log densities of rows: of all entries, then of each view."""
 
-    log: Integers = array("sum of log densities, times 2^24", ("v",), dtype="i8", bound=LARGEST_FIXED)
+    log: Integers = array("sum of log densities, times 2^24", ("v",), dtype="i8", bound=MAX_FIXED)
     records: Integers = array("records with an entry", ("v",), dtype="i8", bound=RECORDS)
 
 

@@ -51,7 +51,7 @@ RECORDS = 2.0**31
 PILOTED = 2.0**24
 
 # Largest ratio of two scores: a score is at most 1, and a pilot needs random folds with a score of at least 1 / 32.
-LARGEST_RATIO = 32.0
+MAX_RATIO = 32.0
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Piloted(Release):
     n_sites: Floats = array("1 where the site could run the pilot", ("d",), bound=1)
     weight: Floats = array("records", ("d",), unit="records", bound=PILOTED)
     weight_squared: Floats = array("square of the number of records", ("d",), bound=PILOTED**2)
-    ratio: Floats = array("records times the ratio of the two scores", ("d",), bound=PILOTED * LARGEST_RATIO)
-    ratio_squared: Floats = array("records times its square", ("d",), bound=PILOTED * LARGEST_RATIO**2)
+    ratio: Floats = array("records times the ratio of the two scores", ("d",), bound=PILOTED * MAX_RATIO)
+    ratio_squared: Floats = array("records times its square", ("d",), bound=PILOTED * MAX_RATIO**2)
     drawn: Floats = array("records times the score of random folds", ("d",), bound=PILOTED)
 
 
@@ -133,17 +133,17 @@ class Chosen(Message):
 
 
 # Largest number of folds of a pilot: with more, folds of one site are too small for a score.
-MOST_SPLITS = 20
+MAX_SPLITS = 20
 # Largest number of parts of a column: the default is two parts per fold, and twice this number is permitted.
-MOST_BINS = 4 * MOST_SPLITS
+MAX_BINS = 4 * MAX_SPLITS
 # Largest number of rounds of boosting: small models converge earlier, and a site must answer in time.
-MOST_ROUNDS = 500
+MAX_ROUNDS = 500
 # Minimum number of records of a fold: the scores of smaller folds are mostly noise.
-LEAST_IN_FOLD = 20
-# Minimum score of random folds, so that the ratio of scores is at most LARGEST_RATIO.
-LEAST_SCORE = 1 / LARGEST_RATIO
+MIN_IN_FOLD = 20
+# Minimum score of random folds, so that the ratio of scores is at most MAX_RATIO.
+MIN_SCORE = 1 / MAX_RATIO
 # Largest ratio of fold sizes at a site. It is above the limit over all sites, since one site varies more.
-LARGEST_IMBALANCE = 2.0
+MAX_IMBALANCE = 2.0
 # Binary digits of a cell of times, which is at most a sixteenth of the time wide, so that several patients share it.
 DIGITS_OF_TIMES = 16
 # Number of parts of an outcome: a time also has a part with and one without an event, so it has fewer.
@@ -183,8 +183,8 @@ class StratifierSite(CountingPart):
                 where=", ".join(absent)[:200] or "candidates",
                 hint="Name columns that all sites have, each once.",
             )
-        if not 2 <= request.n_bins <= MOST_BINS:
-            raise MessageError(f"n_bins must be from 2 to {MOST_BINS}; got {request.n_bins}", where="Candidates.n_bins")
+        if not 2 <= request.n_bins <= MAX_BINS:
+            raise MessageError(f"n_bins must be from 2 to {MAX_BINS}; got {request.n_bins}", where="Candidates.n_bins")
         settled = PreviousRequests(request.columns, request.person_key, request.n_bins, "", "")
         if self.state is not None and replace(self.state, screened="", piloted="") != settled:
             raise ConfigurationError(
@@ -238,9 +238,9 @@ class StratifierSite(CountingPart):
         random = self.generator(request.seed, int(data.digest()[:16], 16))
         drawn = score_folds(data, draw_folds(patients, request.n_splits, random), request.model, request.n_rounds)
         cut = np.array([self._score_cut(name, patients, request) for name in request.columns])
-        used = np.isfinite(cut) & (drawn >= LEAST_SCORE)
+        used = np.isfinite(cut) & (drawn >= MIN_SCORE)
         weight = np.where(used, float(len(data)), 0.0)
-        ratio = np.where(used, cut / drawn, 0.0) if drawn >= LEAST_SCORE else np.zeros(len(cut))
+        ratio = np.where(used, cut / drawn, 0.0) if drawn >= MIN_SCORE else np.zeros(len(cut))
         return Piloted(
             n_sites=used.astype(np.float64),
             weight=weight,
@@ -353,24 +353,24 @@ class StratifierSite(CountingPart):
         folds = contiguous_folds(data.X[:, data.columns.index(name)], patients, request.n_splits)
         sizes = np.bincount(folds[folds >= 0], minlength=1)
         if (
-            sizes.min() < LEAST_IN_FOLD
+            sizes.min() < MIN_IN_FOLD
             or fewest_patients(folds, len(sizes), self.persons) < self.least_behind
-            or fold_imbalance(sizes, request.n_splits) > LARGEST_IMBALANCE
+            or fold_imbalance(sizes, request.n_splits) > MAX_IMBALANCE
         ):
             return float("nan")
         return score_folds(data, folds, request.model, request.n_rounds)
 
     def _check_trial(self, request: Trial) -> None:
         is_sound = (
-            2 <= request.n_splits <= MOST_SPLITS and 1 <= request.n_rounds <= MOST_ROUNDS and request.model in MODELS
+            2 <= request.n_splits <= MAX_SPLITS and 1 <= request.n_rounds <= MAX_ROUNDS and request.model in MODELS
         )
         are_candidates = set(request.columns) <= set(self._previous_requests.columns) and len(
             set(request.columns)
         ) == len(request.columns)
         if not is_sound or not are_candidates:
             raise MessageError(
-                f"a pilot must have candidates as columns, a model among {', '.join(MODELS)}, 2 to {MOST_SPLITS} folds "
-                f"and 1 to {MOST_ROUNDS} rounds; got {len(request.columns)} columns, {request.n_splits} folds and "
+                f"a pilot must have candidates as columns, a model among {', '.join(MODELS)}, 2 to {MAX_SPLITS} folds "
+                f"and 1 to {MAX_ROUNDS} rounds; got {len(request.columns)} columns, {request.n_splits} folds and "
                 f"{request.n_rounds} rounds",
                 where="Trial",
             )

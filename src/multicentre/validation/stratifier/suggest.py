@@ -23,8 +23,8 @@ from multicentre.validation.stratifier.maths import (
     weighted_mean,
 )
 from multicentre.validation.stratifier.site import (
-    MOST_ROUNDS,
-    MOST_SPLITS,
+    MAX_ROUNDS,
+    MAX_SPLITS,
     Candidates,
     Chosen,
     Cuts,
@@ -37,11 +37,11 @@ from multicentre.validation.stratifier.site import (
 from multicentre.validation.stratifier.suggestion import MODELS, Candidate, Suggestion
 
 # Largest share of records without a value: these are in no fold, so the scores would leave them out.
-MOST_MISSING = 0.01
+MAX_MISSING = 0.01
 # Minimum share of patients whose values agree: a duplicate with a different value may be in a different fold.
-LEAST_STABILITY = 0.95
+MIN_STABILITY = 0.95
 # Largest ratio of fold sizes, so that no fold dominates the mean score.
-LARGEST_IMBALANCE = 1.5
+MAX_IMBALANCE = 1.5
 # Number of parts of a column per fold: with one part per fold the ratio of fold sizes could not improve.
 BINS_PER_FOLD = 2
 
@@ -216,11 +216,11 @@ def _candidate(name: str, table: Floats, n_splits: int, missing: float, repeated
     share = missing / (missing + table.sum())
     imbalance, stability = fold_imbalance(table.sum(axis=1), n_splits), _over(stable, repeated)
     reason = ""
-    if share > MOST_MISSING:
+    if share > MAX_MISSING:
         reason = f"{share:.1%} of its values are missing"
-    elif imbalance > LARGEST_IMBALANCE:
+    elif imbalance > MAX_IMBALANCE:
         reason = "too few different values for folds of similar sizes"
-    elif stability < LEAST_STABILITY:
+    elif stability < MIN_STABILITY:
         reason = f"only {stability:.1%} of the patients with several records have one value"
     return Candidate(name, not reason, reason, share, imbalance, stability, mutual_information(table))
 
@@ -287,8 +287,8 @@ def _check(n_splits: int, model: str, n_pilots: int | None, n_rounds: int) -> No
             f"model must be one of {expected}; got {model!r}", where="model", hint=f"Set model to one of {expected}."
         )
     for name, value, low, high in (
-        ("n_splits", n_splits, 2, MOST_SPLITS),
-        ("n_rounds", n_rounds, 1, MOST_ROUNDS),
+        ("n_splits", n_splits, 2, MAX_SPLITS),
+        ("n_rounds", n_rounds, 1, MAX_ROUNDS),
         ("n_pilots", 1 if n_pilots is None else n_pilots, 0, np.inf),
     ):
         if int(value) != value or not low <= value <= high:

@@ -179,7 +179,7 @@ MODELS = ("boosting", "linear")
 _ONE_AT_A_TIME = Lock()
 
 # Settings of the boosted trees and the penalty: those with which BOOSTED_CLASSES was fitted.
-RATE, DEPTH, LEAST_IN_LEAF, RIDGE = 0.6, 3, 4, 1.0
+RATE, DEPTH, MIN_IN_LEAF, RIDGE = 0.6, 3, 4, 1.0
 
 
 def kind_of(data: TableData | SurvivalData) -> str:
@@ -289,7 +289,7 @@ def _boosted(kind: str, n_rounds: int) -> Any:
         "max_iter": n_rounds,
         "learning_rate": RATE,
         "max_depth": DEPTH,
-        "min_samples_leaf": LEAST_IN_LEAF,
+        "min_samples_leaf": MIN_IN_LEAF,
         "l2_regularization": RIDGE,
         "early_stopping": False,
         "random_state": 0,

@@ -489,7 +489,7 @@ def test_parameters_out_of_range_are_named_before_relations_leave(name, value):
 
 
 def test_many_patients_are_coded_on_landmarks_without_being_asked(monkeypatch):
-    monkeypatch.setattr(estimator, "MOST_WITHOUT_LANDMARKS", 50)
+    monkeypatch.setattr(estimator, "MAX_WITHOUT_LANDMARKS", 50)
     monkeypatch.setattr(estimator, "USUAL_LANDMARKS", 20)
     model = fit(secure=True)
     assert model.affinity_.shape == (60, 20)

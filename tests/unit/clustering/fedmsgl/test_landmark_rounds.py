@@ -24,7 +24,7 @@ def codes(*, block=None, on_all=None, n_landmarks=20, sites=None, incomplete=Fal
     if block:
         monkeypatch.setattr(landmark_rounds, "BLOCK", block)
     if on_all is not None:
-        monkeypatch.setattr(landmark_rounds, "MOST_ON_ALL", on_all)
+        monkeypatch.setattr(landmark_rounds, "MAX_ON_ALL", on_all)
     federation = mc.Federation.in_process(split() if sites is None else sites, **{"secure_sum": False, **options})
     aligned = align(federation, incomplete=incomplete)
     handle = aligned.federation.begin(FedMSGLSite)
@@ -73,7 +73,7 @@ def test_patients_whom_a_site_lacks_have_no_codes():
 @pytest.mark.slow
 @pytest.mark.parametrize("on_all", [10**6, 0])
 def test_landmarks_find_what_all_patients_find(on_all, monkeypatch):
-    monkeypatch.setattr(landmark_rounds, "MOST_ON_ALL", on_all)
+    monkeypatch.setattr(landmark_rounds, "MAX_ON_ALL", on_all)
     sites, names, truth = split_views(MANY), list(MANY.data.ids), np.array(MANY.labels)
     full = adjusted_rand(truth, fit(sites, 4, secure=True).labels_for(names))
     few = adjusted_rand(truth, fit(sites, 4, secure=True, landmarks=100).labels_for(names))

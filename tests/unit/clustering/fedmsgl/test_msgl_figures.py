@@ -11,9 +11,9 @@ from scipy.sparse import csr_array
 import multicentre as mc
 from multicentre.clustering import FedMSGL
 from multicentre.clustering.fedmsgl.figures import (
-    LEAST_SHOWN,
-    MOST_BINS,
-    MOST_POINTS,
+    MAX_BINS,
+    MAX_POINTS,
+    MIN_SHOWN,
     affinity_map,
     bin_clusters,
     cluster_map,
@@ -61,12 +61,12 @@ def data_of(places, values):
 def test_no_group_of_the_affinity_map_is_small_or_crosses_clusters(sizes, seed):
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     bins, names = bin_clusters(labels, np.arange(len(labels), dtype=float))
-    assert len(bins) == len(names) <= MOST_BINS
-    assert all(len(one) >= LEAST_SHOWN and len(set(labels[one])) == 1 for one in bins)
+    assert len(bins) == len(names) <= MAX_BINS
+    assert all(len(one) >= MIN_SHOWN and len(set(labels[one])) == 1 for one in bins)
     shown = np.concatenate([np.zeros(0, dtype=int), *bins])
-    assert len(set(shown.tolist())) == len(shown) == sum(size for size in sizes if size >= LEAST_SHOWN)
+    assert len(set(shown.tolist())) == len(shown) == sum(size for size in sizes if size >= MIN_SHOWN)
     assert [name for name in names if name] == [
-        f"cluster {number}" for number, size in enumerate(sizes, 1) if size >= LEAST_SHOWN
+        f"cluster {number}" for number, size in enumerate(sizes, 1) if size >= MIN_SHOWN
     ]
 
 
@@ -120,8 +120,8 @@ def test_map_of_clusters_shows_groups_of_ten_at_least():
 @pytest.mark.slow
 def test_map_of_many_patients_draws_some_of_them():
     shown = cluster_map(model_of((1500, 1500)), np.full(3000, ""))
-    assert sum(len(cloud.x) for cloud in shown.clouds) == MOST_POINTS
-    assert f"{MOST_POINTS} patients drawn" in shown.caption
+    assert sum(len(cloud.x) for cloud in shown.clouds) == MAX_POINTS
+    assert f"{MAX_POINTS} patients drawn" in shown.caption
 
 
 def test_projection_is_that_of_largest_variance():
@@ -150,8 +150,8 @@ def test_no_small_count_follows_from_the_total(counts):
     shown = suppress(counts)
     hidden = [count for count, cell in zip(counts, shown, strict=True) if isinstance(cell, str)]
     assert all(cell == count for count, cell in zip(counts, shown, strict=True) if not isinstance(cell, str))
-    assert all(count in hidden for count in counts if 0 < count < LEAST_SHOWN)
-    if hidden and max(counts) >= LEAST_SHOWN:
+    assert all(count in hidden for count in counts if 0 < count < MIN_SHOWN)
+    if hidden and max(counts) >= MIN_SHOWN:
         assert len(hidden) >= 2
 
 

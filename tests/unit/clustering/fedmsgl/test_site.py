@@ -197,7 +197,7 @@ def test_lists_of_landmarks_add_up_to_the_codes(nearest):
 def test_tables_of_too_many_pairs_are_refused(monkeypatch):
     from multicentre.clustering.fedmsgl import local_views
 
-    monkeypatch.setattr(local_views, "MOST_PAIRED", 59)
+    monkeypatch.setattr(local_views, "MAX_PAIRED", 59)
     for request in (lambda made: made.relate(TERMS), lambda made: made.count_shared(Nothing())):
         with pytest.raises(ConfigurationError, match="landmarks"):
             request(part())

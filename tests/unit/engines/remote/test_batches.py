@@ -44,9 +44,9 @@ def mishaps(number):
 @pytest.mark.parametrize("split", ["neither", "requests", "calls", "replies"])
 def test_batches_that_are_split_or_come_twice_are_carried_out_once(wanted, split, mishap, tmp_path, monkeypatch):
     if split == "requests":
-        monkeypatch.setattr(batches, "LARGEST_BATCH", 1)
+        monkeypatch.setattr(batches, "MAX_BATCH", 1)
     if split == "calls":
-        monkeypatch.setattr(batches, "MOST_CALLS", 2)
+        monkeypatch.setattr(batches, "MAX_CALLS", 2)
     if split == "replies":  # the second outcome is computed, and held until it is requested again
         monkeypatch.setattr(request_handler, "n_together", lambda sizes: 1)
     sites = RequestHandlers(toy_sites(), tmp_path)

@@ -3,7 +3,7 @@
 import pytest
 
 from multicentre.errors import ConfigurationError, RefusedByPolicy
-from multicentre.linkage.duplicates.rate import MOST_CONTROLS, check_controls, normalise_controls
+from multicentre.linkage.duplicates.rate import MAX_CONTROLS, check_controls, normalise_controls
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_one_person_among_test_patients_is_refused():
 
 def test_many_controls_are_refused():
     with pytest.raises(RefusedByPolicy, match="there must be at most 20 controls"):
-        normalise_controls([f"TESTPATIENT{i}" for i in range(MOST_CONTROLS + 1)], "identifier")
+        normalise_controls([f"TESTPATIENT{i}" for i in range(MAX_CONTROLS + 1)], "identifier")
 
 
 def test_unknown_kind_is_an_error():

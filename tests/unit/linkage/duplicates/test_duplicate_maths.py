@@ -15,9 +15,9 @@ from multicentre.linkage.duplicates.rate import (
     measured_sensitivity,
 )
 from multicentre.linkage.keys.occupied_buckets import (
-    LEAST_BUCKETS,
+    MAX_BUCKETS,
+    MIN_BUCKETS,
     MODULUS,
-    MOST_BUCKETS,
     count_union,
     hide_residues,
     mark_buckets,
@@ -84,8 +84,8 @@ def test_no_empty_bucket_is_an_error():
 
 
 def test_number_of_buckets_has_limits():
-    assert choose_buckets(1, 1) == LEAST_BUCKETS
-    assert choose_buckets(10**9, 32) == MOST_BUCKETS
+    assert choose_buckets(1, 1) == MIN_BUCKETS
+    assert choose_buckets(10**9, 32) == MAX_BUCKETS
 
 
 @pytest.mark.slow

@@ -173,7 +173,7 @@ def test_four_modes(events):
 
 def test_many_codes_are_started_from_sketches(events, monkeypatch):
     whole = fit(events.sites(3))
-    monkeypatch.setattr(loops, "LARGEST_DENSE", 0)
+    monkeypatch.setattr(loops, "MAX_DENSE", 0)
     sketched = fit(events.sites(3))
     assert {"multiply_cooccurrence"} <= set(sketched.session.traffic.calls)
     assert "sum_cooccurrence" not in sketched.session.traffic.calls
@@ -361,7 +361,7 @@ class TestPairs:
 
     @pytest.mark.parametrize("dense_codes", [2**20, 0])
     def test_a_start_with_such_a_pair_is_refused_unmasked(self, monkeypatch, dense_codes):
-        monkeypatch.setattr(loops, "LARGEST_DENSE", dense_codes)
+        monkeypatch.setattr(loops, "MAX_DENSE", dense_codes)
         sites = {"a": self.site(), "b": self.site()}
         with (
             mc.Federation.in_process(sites, secure_sum=False) as federation,

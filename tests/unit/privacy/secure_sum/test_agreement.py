@@ -17,7 +17,7 @@ from multicentre.privacy.secure_sum import rounds
 from multicentre.privacy.secure_sum.agreement import Chains
 from multicentre.privacy.secure_sum.mask import add_streams
 from multicentre.privacy.secure_sum.rounds import _stacked
-from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys
+from multicentre.privacy.secure_sum.site import MAX_SUMS, MaskingKeys
 from support.masking_parts import (
     FIVE,
     IDENTITIES,
@@ -59,7 +59,7 @@ def test_one_agreement_serves_all_sums_of_a_fit():
 
 
 def test_after_its_last_sum_the_sites_agree_again(monkeypatch):
-    monkeypatch.setattr(rounds, "MOST_SUMS", 3)
+    monkeypatch.setattr(rounds, "MAX_SUMS", 3)
     federation = begun(mixed(), mixed())
     for _ in range(7):
         assert federation.sum(MixedSite.answer, Nothing()).n == 60
@@ -77,12 +77,12 @@ def test_two_fits_agree_on_keys_of_their_own():
 
 
 def test_no_keys_but_one_are_published():
-    _, parts, public = advertised(invitation(threshold=3, n_sums=MOST_SUMS))
+    _, parts, public = advertised(invitation(threshold=3, n_sums=MAX_SUMS))
     assert (public.channels.shape, public.keys.shape, public.checks.shape) == ((3, 32), (3, 0, 32), (3, 0, 16))
     parts["a"].agree(public)
 
 
-@pytest.mark.parametrize(("n_sums", "allowed"), [(MOST_SUMS, True), (MOST_SUMS + 1, False), (0, False)])
+@pytest.mark.parametrize(("n_sums", "allowed"), [(MAX_SUMS, True), (MAX_SUMS + 1, False), (0, False)])
 def test_an_agreement_is_for_1024_sums_at_most(n_sums, allowed):
     part, terms = parts_of()["a"], invitation(threshold=3, n_sums=n_sums)
     if allowed:
@@ -190,10 +190,10 @@ def test_a_sum_after_one_that_a_single_site_refused_is_unreadable():
 def test_a_mask_is_used_once_and_a_skipped_mask_never():
     _, parts = chained()
     protect(parts, call=call_of(7))
-    for again in (7, 6, 0, -1, MOST_SUMS):
+    for again in (7, 6, 0, -1, MAX_SUMS):
         with pytest.raises(RefusedByPolicy, match="masks must be agreed and used once"):
             protect(parts, call=call_of(again), answer=mixed(n=31))
-    protect(parts, call=call_of(MOST_SUMS - 1))
+    protect(parts, call=call_of(MAX_SUMS - 1))
 
 
 # What is left at a site

@@ -25,7 +25,7 @@ from multicentre.privacy.secure_sum.mask_graph import (
     security_bits,
 )
 from multicentre.privacy.secure_sum.rounds import _stacked
-from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingSeal
+from multicentre.privacy.secure_sum.site import MAX_SUMS, MaskingSeal
 from support.masking_parts import RUN, TRANSCRIPT, invitation, masking_keys
 from support.mixed_method import Mixed, MixedSite, begun, mixed
 
@@ -33,7 +33,7 @@ MANY, D = 51, 400
 NAMES = tuple(f"site-{i:02d}" for i in range(MANY))
 KEYS = {name: Identity.generate() for name in NAMES}
 PUBLIC = {name: key.public for name, key in KEYS.items()}
-TERMS = invitation(NAMES, threshold=MANY, n_sums=MOST_SUMS)
+TERMS = invitation(NAMES, threshold=MANY, n_sums=MAX_SUMS)
 
 
 def advertised():

@@ -16,7 +16,7 @@ from multicentre.errors import ConfigurationError, DisclosureRefused, MessageErr
 from multicentre.privacy.secure_sum.fixed_point import Grid, check_values, plan_grids, rounding, sum_terms
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.rounds import Agreed, MaskedSummation, _delivered, _stacked
-from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingSeal
+from multicentre.privacy.secure_sum.site import MAX_SUMS, MaskingSeal
 from support.masking_parts import SITES, advertised, agreed, invitation, parts_of, protect, shared
 from support.mixed_method import MixedSite, begun, mixed
 from support.toy_private import ClippedSite, federate_privately, plan_of, private_sites
@@ -47,7 +47,7 @@ def test_more_than_half_of_the_sites_and_of_those_that_collude_are_needed(n_site
     federation = begun(*[mixed()] * n_sites, quorum=quorum, policy=policy)
     federation.sum(MixedSite.answer, Nothing())
     terms = agreement_of(federation).terms
-    n_sums = 2 if threshold < n_sites else MOST_SUMS
+    n_sums = 2 if threshold < n_sites else MAX_SUMS
     assert (terms.threshold, terms.n_colluding, terms.n_sums) == (threshold, colluding, n_sums)
     assert (terms.study, terms.session, terms.sites) == (
         federation.terms.study,

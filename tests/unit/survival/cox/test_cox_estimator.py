@@ -166,7 +166,7 @@ def test_predictions_follow_the_hazard():
 
 
 def test_many_exact_times_are_thinned_to_what_a_model_may_hold(monkeypatch):
-    monkeypatch.setattr("multicentre.survival.cox.rounds.MOST_MODEL_TIMES", 20)
+    monkeypatch.setattr("multicentre.survival.cox.rounds.MAX_MODEL_TIMES", 20)
     whole = fitted(simulate(), "exact")
     assert len(whole.times_) == 20
     assert whole.times_[-1] == whole.agreed_.times[-1]

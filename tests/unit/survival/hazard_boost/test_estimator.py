@@ -8,7 +8,7 @@ from sklearn.metrics import log_loss
 import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.errors import ConfigurationError
-from multicentre.survival.hazard_boost.estimator import LEAST_TREES, FedHazardBoost
+from multicentre.survival.hazard_boost.estimator import MIN_TREES, FedHazardBoost
 from multicentre.survival.kernels.pairs import draw_uniform, patient_keys
 from support.hazard_toy import boost_plainly, federate, parts_of, simulate
 
@@ -206,7 +206,7 @@ def test_early_stopping_keeps_the_trees_of_the_smallest_held_out_loss():
         for data in (DATA, noise)
     )
     assert len(informative.hazard_model_.roots) == informative.held_out_losses_.argmin() < 200
-    assert useless.held_out_losses_.argmin() < len(useless.hazard_model_.roots) == LEAST_TREES
+    assert useless.held_out_losses_.argmin() < len(useless.hazard_model_.roots) == MIN_TREES
     rest = FedHazardBoost(
         informative.held_out_losses_.argmin(), learning_rate=0.2, n_times=8, min_child_hessian=3.0, early_stopping=False
     ).fit(federate(DATA, ONE))

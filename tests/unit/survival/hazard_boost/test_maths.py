@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.survival.hazard_boost.maths import (
-    LARGEST_STEP,
+    MAX_STEP,
     UNIT,
     empirical_logits,
     find_splits,
@@ -83,4 +83,4 @@ def test_no_allowed_split_gains_more(seed, l2_regularization, least):
 
 def test_a_leaf_moves_by_the_newton_step_but_not_far():
     sums = np.array([[-6, 2], [10**6, 1], [0, 0]]) * int(UNIT)
-    assert leaf_values(sums, 1.0, 0.5).tolist() == [1.0, -LARGEST_STEP, 0.0]
+    assert leaf_values(sums, 1.0, 0.5).tolist() == [1.0, -MAX_STEP, 0.0]

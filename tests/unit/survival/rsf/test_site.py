@@ -8,7 +8,7 @@ import pytest
 from multicentre.errors import MessageError
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.rsf import messages
-from multicentre.survival.rsf.messages import MOST_TREES
+from multicentre.survival.rsf.messages import MAX_TREES
 from multicentre.survival.rsf.site import ForestSite
 from support.hazard_toy import federate, parts_of, simulate
 
@@ -56,7 +56,7 @@ def test_leaves_are_counted_in_all_detail(part):
 WRONG = {
     "no tree": {"tree": i4(), "roots": i4()},
     "a tree below none": {"tree": i4(-1, 3)},
-    "a tree beyond all": {"tree": i4(0, MOST_TREES)},
+    "a tree beyond all": {"tree": i4(0, MAX_TREES)},
     "a root that is not": {"roots": i4(0, 4)},
     "a root in the middle": {"roots": i4(1, 3)},
     "children of no split": {"column": i4(-1, -1, -1, -1)},
@@ -89,7 +89,7 @@ def test_an_answer_that_would_be_too_long_is_refused(part):
         part.count_splits(dataclasses.replace(LEVEL, tried=columns, bits=i4(52, 52)))
 
 
-@pytest.mark.parametrize("n_estimators", [0, MOST_TREES + 1])
+@pytest.mark.parametrize("n_estimators", [0, MAX_TREES + 1])
 def test_a_number_of_trees_out_of_range_is_refused(part, n_estimators):
     with pytest.raises(MessageError):
         part.count_samples(messages.Sampling(0, n_estimators, 3))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import array, texts
 from multicentre.data.table import rows_for
-from multicentre.data.tabledata import MOST_CLASSES, TableData
+from multicentre.data.tabledata import MAX_CLASSES, TableData
 from multicentre.data.tabular import add_indicators, sources_of
 from multicentre.errors import ConfigurationError, MessageError
 from multicentre.validation.scoring.classes.site import ClassScores
@@ -20,8 +20,8 @@ from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, most_votes
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-MOST_LABELS = 2**24  # labels held in memory at once: 64 MiB of 4-byte integers
-LARGEST_VOTE = 1e30  # sums of votes stay far below the largest float
+MAX_LABELS = 2**24  # labels held in memory at once: 64 MiB of 4-byte integers
+MAX_VOTE = 1e30  # sums of votes stay far below the largest float
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,20 @@ class VotedTrees(ClassTrees):
                 f"got the sum {sum(self.sizes.tolist())}",
                 where="VotedTrees.sizes",
             )
-        if not 2 <= len(self.classes) <= MOST_CLASSES:
+        if not 2 <= len(self.classes) <= MAX_CLASSES:
             raise MessageError(
-                f"there must be 2 to {MOST_CLASSES} classes; got {len(self.classes)}", where="VotedTrees.classes"
+                f"there must be 2 to {MAX_CLASSES} classes; got {len(self.classes)}", where="VotedTrees.classes"
             )
-        if (self.votes < 0).any() or (self.votes > LARGEST_VOTE).any() or not self.votes.sum() > 0:
+        if (self.votes < 0).any() or (self.votes > MAX_VOTE).any() or not self.votes.sum() > 0:
             raise MessageError(
-                f"votes must lie in [0, {LARGEST_VOTE:g}], with one above 0; got other votes", where="VotedTrees.votes"
+                f"votes must lie in [0, {MAX_VOTE:g}], with one above 0; got other votes", where="VotedTrees.votes"
             )
         return self.valid(n_columns, len(self.classes))
 
     def chances(self, data: TableData) -> Floats:
         """Return each class's share of the votes, shape (n, k)."""
         X = add_indicators(self._rows(data), self.columns, data.levels, self.marked)
-        step = max(MOST_LABELS // self.n_estimators, 1)
+        step = max(MAX_LABELS // self.n_estimators, 1)
         return np.vstack([self._chances_of(X[start : start + step]) for start in range(0, len(X), step)])
 
     def _rows(self, data: TableData) -> Floats:

@@ -30,7 +30,7 @@ from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, grow_tree,
 
 Floats = NDArray[np.float64]
 # Bounds memory: the matrix of errors has one 8-byte float per patient and tree, 32 KiB per patient at 4096.
-MOST_TREES = 4096
+MAX_TREES = 4096
 TREES = ("roots", "column", "threshold", "left", "right", "label")
 
 
@@ -131,10 +131,10 @@ class ClassSite(TabularPart):
     @step(releases=messages.Total, when="every round", summed=True)
     def reweigh(self, request: messages.Chosen) -> messages.Total:
         """Reweigh the patients by the selected hypothesis."""
-        if not (0 <= request.index < self.wrong.shape[1] and 0 <= request.vote <= limits.LARGEST_VOTE):
+        if not (0 <= request.index < self.wrong.shape[1] and 0 <= request.vote <= limits.MAX_VOTE):
             raise ConfigurationError(
                 f"the hypothesis must be one of the {self.wrong.shape[1]} that were sent, with a vote in "
-                f"[0, {limits.LARGEST_VOTE:g}]; got index {request.index} and vote {request.vote:g}",
+                f"[0, {limits.MAX_VOTE:g}]; got index {request.index} and vote {request.vote:g}",
                 where="reweigh",
                 hint="Start a new fit.",
             )
@@ -168,9 +168,9 @@ class ClassSite(TabularPart):
     def _receive(self, request: messages.Hypotheses) -> None:
         memory = self.memory
         request.valid(len(memory.columns), len(memory.classes))
-        if request.n_estimators > MOST_TREES:
+        if request.n_estimators > MAX_TREES:
             raise ConfigurationError(
-                f"there must be at most {MOST_TREES} trees; got {request.n_estimators}", where="judge"
+                f"there must be at most {MAX_TREES} trees; got {request.n_estimators}", where="judge"
             )
         self._keep(**{name: getattr(request, name) for name in TREES}, committee=request.committee)
         self._wrong = None

@@ -24,10 +24,10 @@ from multicentre_papers.baselines.fedmvl import messages
 from multicentre_papers.baselines.fedmvl.maths import Penalties, find_leading, indicate, solve_common, solve_guide
 from multicentre_papers.baselines.fedmvl.site import (
     EXTRA_DIRECTIONS,
-    LARGEST_COMMON,
-    LARGEST_PENALTY,
-    MOST_CLUSTERS,
-    MOST_ROUNDS,
+    MAX_CLUSTERS,
+    MAX_COMMON,
+    MAX_PENALTY,
+    MAX_ROUNDS,
     N_SKETCHES,
     SCALES,
     FedMVLSite,
@@ -35,11 +35,11 @@ from multicentre_papers.baselines.fedmvl.site import (
 
 Floats = NDArray[np.float64]
 # At 0 the power of the errors is undefined; above 3 all views have nearly the same weight.
-LEAST_EVENNESS, LARGEST_EVENNESS = 1e-3, 3.0
+MIN_EVENNESS, MAX_EVENNESS = 1e-3, 3.0
 # Largest seed that the sites accept.
-LARGEST_SEED = 2**31 - 1
+MAX_SEED = 2**31 - 1
 # Bounds the time of k-means.
-MOST_STARTS = 10_000
+MAX_STARTS = 10_000
 
 
 class FedMVL(AlignedClusterer):
@@ -125,18 +125,18 @@ class FedMVL(AlignedClusterer):
 
     site_part: ClassVar[type[SitePart]] = FedMVLSite
     parameter_ranges: ClassVar[ParameterRanges] = {
-        "n_clusters": Integer(2, MOST_CLUSTERS),
-        "view_evenness": Real(LEAST_EVENNESS, LARGEST_EVENNESS),
-        "consensus_penalty": Real(1 / LARGEST_PENALTY, LARGEST_PENALTY),
-        "guide_penalty": Real(1 / LARGEST_PENALTY, LARGEST_PENALTY),
-        "orthogonality_penalty": Real(0, LARGEST_PENALTY),
+        "n_clusters": Integer(2, MAX_CLUSTERS),
+        "view_evenness": Real(MIN_EVENNESS, MAX_EVENNESS),
+        "consensus_penalty": Real(1 / MAX_PENALTY, MAX_PENALTY),
+        "guide_penalty": Real(1 / MAX_PENALTY, MAX_PENALTY),
+        "orthogonality_penalty": Real(0, MAX_PENALTY),
         "fraction": Real(1e-6, 1),
-        "max_iter": Integer(1, MOST_ROUNDS),
+        "max_iter": Integer(1, MAX_ROUNDS),
         "tol": Real(0, 1),
         "scale": OneOf(*SCALES),
         "start": OneOf("spectral", "random"),
-        "n_init": Integer(1, MOST_STARTS),
-        "random_state": Integer(0, LARGEST_SEED),
+        "n_init": Integer(1, MAX_STARTS),
+        "random_state": Integer(0, MAX_SEED),
     }
     saved_attributes: ClassVar[SavedAttributes] = {
         **AlignedClusterer.saved_attributes,
@@ -249,9 +249,9 @@ class FedMVL(AlignedClusterer):
         common = solve_common(sums.total, before.guide, before.psi, sums.n_views, penalties)
         guide = solve_guide(common, before.psi, penalties)
         size = float((common**2).sum())
-        if not 0.0 < size < np.inf or np.abs(common).max() > LARGEST_COMMON:
+        if not 0.0 < size < np.inf or np.abs(common).max() > MAX_COMMON:
             raise NotConverged(
-                f"the fit diverged; the common factor must have finite entries up to {LARGEST_COMMON:g}, not all 0",
+                f"the fit diverged; the common factor must have finite entries up to {MAX_COMMON:g}, not all 0",
                 where=f"round {rounds.number}",
                 hint='Raise consensus_penalty and guide_penalty, lower orthogonality_penalty, or use start="spectral".',
             )

@@ -25,8 +25,8 @@ from multicentre_papers.baselines.fedmvl.nonnegative import minimise_quadratic
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LEAST_ERROR = 1e-6  # keeps the logarithm of an exactly explained view finite
-LARGEST_EXPONENT = 20.0  # keeps the terms of the weights within the range of a masked sum
+MIN_ERROR = 1e-6  # keeps the logarithm of an exactly explained view finite
+MAX_EXPONENT = 20.0  # keeps the terms of the weights within the range of a masked sum
 _ROUNDING = 1e-12  # standard deviations up to this count as 0
 _FLOOR = 0.2  # keeps the entries of the initial factor above 0
 
@@ -166,7 +166,7 @@ def log_error(error: float) -> float:
     >>> round(log_error(0.0), 4)
     -13.8155
     """
-    return math.log(max(error, LEAST_ERROR))
+    return math.log(max(error, MIN_ERROR))
 
 
 def weight_term(log_of_error: float, reference: float, lam: float) -> float:
@@ -181,7 +181,7 @@ def weight_term(log_of_error: float, reference: float, lam: float) -> float:
     2.007
     """
     exponent = (reference - log_of_error) / (10.0**lam - 1.0)
-    return math.exp(min(max(exponent, -LARGEST_EXPONENT), LARGEST_EXPONENT))
+    return math.exp(min(max(exponent, -MAX_EXPONENT), MAX_EXPONENT))
 
 
 def data_weight(share: float, n_views: float, lam: float) -> float:

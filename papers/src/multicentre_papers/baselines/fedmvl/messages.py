@@ -19,13 +19,13 @@ from multicentre.core.steps import Release
 Floats = NDArray[np.float64]
 
 # Bounds of released numbers.
-LARGEST_FACTOR = 2.0**20
-# 16 times MOST_VIEWS: a scaled view has mean squared row length 1, so it adds at most 1 to a product.
-LARGEST_PRODUCT = 2.0**16
-# One term of a weight is at most exp(20), below 2**29 (LARGEST_EXPONENT); two such terms fit.
-LARGEST_TERM = 2.0**30
-# 4096 views: far above any study, but low enough for LARGEST_PRODUCT to hold with a margin.
-MOST_VIEWS = 2.0**12
+MAX_FACTOR = 2.0**20
+# 16 times MAX_VIEWS: a scaled view has mean squared row length 1, so it adds at most 1 to a product.
+MAX_PRODUCT = 2.0**16
+# One term of a weight is at most exp(20), below 2**29 (MAX_EXPONENT); two such terms fit.
+MAX_TERM = 2.0**30
+# 4096 views: far above any study, but low enough for MAX_PRODUCT to hold with a margin.
+MAX_VIEWS = 2.0**12
 
 
 def _summed(description: str, bound: float) -> Any:
@@ -78,7 +78,7 @@ class Products(Release):
     products: Floats = array(
         "inner products of the patients' rows times the directions, divided by the number of patients",
         ("n", "p"),
-        bound=LARGEST_PRODUCT,
+        bound=MAX_PRODUCT,
         permission="relations=summed",
     )
 
@@ -102,14 +102,14 @@ class Sums(Release):
     total: Floats = array(
         "factors V_m plus their multipliers, summed over views",
         ("n", "c"),
-        bound=LARGEST_FACTOR,
+        bound=MAX_FACTOR,
         permission="relations=summed",
     )
-    n_views: float = _summed("number of views", MOST_VIEWS)
-    term: float = _summed("sum of the terms of the views' weights", LARGEST_TERM)
+    n_views: float = _summed("number of views", MAX_VIEWS)
+    term: float = _summed("sum of the terms of the views' weights", MAX_TERM)
     log_error: float = _summed("sum of the logarithms of the views' unexplained shares", 2.0**20)
-    error: float = _summed("sum of the unexplained shares", LARGEST_TERM)
-    gap: float = _summed("sum of the squared distances of the factors to the common factor", LARGEST_TERM)
+    error: float = _summed("sum of the unexplained shares", MAX_TERM)
+    gap: float = _summed("sum of the squared distances of the factors to the common factor", MAX_TERM)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-MOST_EXCHANGES = 20  # exchanges per column, at most
+MAX_EXCHANGES = 20  # exchanges per column, at most
 # Full exchanges without improvement before entries are exchanged one by one, as in Kim and Park (2011).
 _PATIENCE = 3
 _ROUNDING = 1e-12  # tolerance of the optimality conditions, relative to the largest slope
@@ -37,7 +37,7 @@ def minimise_quadratic(curvature: Floats, slope: Floats, start: Floats) -> Float
     n, c = slope.shape
     fewest, patience, open_rows = np.full(n, c + 1), np.full(n, _PATIENCE), np.arange(n)
     slack = _ROUNDING * np.abs(slope).max(initial=0.0)
-    for _ in range(MOST_EXCHANGES * (c + 1)):
+    for _ in range(MAX_EXCHANGES * (c + 1)):
         rows[open_rows] = _solve_free(curvature, slope[open_rows], free[open_rows])
         descent = slope[open_rows] - rows[open_rows] @ curvature
         wrong = np.where(free[open_rows], rows[open_rows] < 0.0, descent > slack)

@@ -34,18 +34,18 @@ Floats = NDArray[np.float64]
 
 SCALES = ("sample", "feature", "none")
 # Bounds memory: for each view, a site stores two arrays of one number per patient and cluster.
-MOST_CLUSTERS = 1_000
+MAX_CLUSTERS = 1_000
 # Bounds the sums of factors that a coordinator can request in one fit: one per round.
-MOST_ROUNDS = 10_000
+MAX_ROUNDS = 10_000
 N_SKETCHES = 4  # products of the spectral start
 EXTRA_DIRECTIONS = 5  # directions beyond the number of clusters: the usual oversampling of a randomised basis
 # Beyond two clusters, released sums have at most a tenth as many columns as patients, which limits disclosure.
 PATIENTS_PER_CLUSTER = 10
-LEAST_SITES = 3  # from a sum of two sites, each can subtract its own factors and obtain the other's
-# A larger entry means divergence; 2**10 below LARGEST_FACTOR, so that sums of factors and multipliers fit.
-LARGEST_COMMON = 2.0**10
+MIN_SITES = 3  # from a sum of two sites, each can subtract its own factors and obtain the other's
+# A larger entry means divergence; 2**10 below MAX_FACTOR, so that sums of factors and multipliers fit.
+MAX_COMMON = 2.0**10
 # Six decades to either side of 1, the mean squared row length of a scaled view; refuses mistyped penalties.
-LARGEST_PENALTY = 1e6
+MAX_PENALTY = 1e6
 
 
 class FedMVLSite(SitePart):
@@ -183,9 +183,9 @@ class FedMVLSite(SitePart):
         memory = self.memory
         self._check_sites()
         shape = (len(self.data), memory.n_clusters)
-        if request.common.shape != shape or float(np.abs(request.common).max()) > LARGEST_COMMON:
+        if request.common.shape != shape or float(np.abs(request.common).max()) > MAX_COMMON:
             raise MessageError(
-                f"common factor must have shape {shape} and entries within {LARGEST_COMMON:g} of 0; "
+                f"common factor must have shape {shape} and entries within {MAX_COMMON:g} of 0; "
                 f"got shape {request.common.shape} or larger entries",
                 where="Common.common",
             )
@@ -198,11 +198,11 @@ class FedMVLSite(SitePart):
             )
         site_term = float(memory.weight_terms.sum())
         if request.round_number > 1 and not (
-            site_term * (1 - 1e-6) <= request.total_term and 1 <= request.n_views <= messages.MOST_VIEWS
+            site_term * (1 - 1e-6) <= request.total_term and 1 <= request.n_views <= messages.MAX_VIEWS
         ):
             raise MessageError(
                 "the sum of weight terms must include the terms of this site, and the number of views must lie in "
-                f"[1, {messages.MOST_VIEWS:g}]; got the sum {request.total_term:g} and {request.n_views:g} views",
+                f"[1, {messages.MAX_VIEWS:g}]; got the sum {request.total_term:g} and {request.n_views:g} views",
                 where="Common.total_term",
             )
         return memory
@@ -219,9 +219,9 @@ class FedMVLSite(SitePart):
 
     def _check_sites(self) -> None:
         """Refuse sums over two sites: each site could subtract its own factors and obtain the other's."""
-        if self.n_peers < LEAST_SITES and self.least_behind > 0:
+        if self.n_peers < MIN_SITES and self.least_behind > 0:
             raise RefusedByPolicy(
-                f"factors must be summed over at least {LEAST_SITES} sites; got {self.n_peers}",
+                f"factors must be summed over at least {MIN_SITES} sites; got {self.n_peers}",
                 where=self.site,
                 hint="From a sum of two sites, each site can compute the factors of the other. Fit over at least three "
                 "sites. A simulation can use min_patients=0.",
@@ -264,17 +264,17 @@ def check_terms(request: messages.Terms, n: int) -> None:
     ConfigurationError
         `n_clusters` exceeds :func:`max_clusters`.
     """
-    most = min(n, MOST_CLUSTERS)
+    most = min(n, MAX_CLUSTERS)
     checks: dict[str, tuple[bool, str]] = {
         "n_clusters": (2 <= request.n_clusters <= most, f"from 2 to {most}"),
         "scale": (request.scale in SCALES, f"one of {', '.join(map(repr, SCALES))}"),
         "lam": (0.0 < request.lam <= 3.0, "above 0 and at most 3"),
         "rho": (
-            1.0 / LARGEST_PENALTY <= request.rho <= LARGEST_PENALTY,
-            f"in [{1.0 / LARGEST_PENALTY:g}, {LARGEST_PENALTY:g}]",
+            1.0 / MAX_PENALTY <= request.rho <= MAX_PENALTY,
+            f"in [{1.0 / MAX_PENALTY:g}, {MAX_PENALTY:g}]",
         ),
         "fraction": (0.0 < request.fraction <= 1.0, "above 0 and at most 1"),
-        "max_iter": (1 <= request.max_iter <= MOST_ROUNDS, f"from 1 to {MOST_ROUNDS}"),
+        "max_iter": (1 <= request.max_iter <= MAX_ROUNDS, f"from 1 to {MAX_ROUNDS}"),
         "seed": (request.seed >= 0, "non-negative"),
     }
     for name, (is_valid, expected) in checks.items():

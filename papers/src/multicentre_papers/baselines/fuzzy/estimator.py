@@ -28,14 +28,14 @@ class FuzzyClusterer(FuzzyModel):
 
     site_part: ClassVar[type[SitePart]]
     parameter_ranges: ClassVar[ParameterRanges] = {
-        "n_clusters": Integer(1, limits.MOST_CLUSTERS),
-        "fuzziness": Real(limits.LEAST_FUZZINESS, limits.MOST_FUZZINESS),
+        "n_clusters": Integer(1, limits.MAX_CLUSTERS),
+        "fuzziness": Real(limits.MIN_FUZZINESS, limits.MAX_FUZZINESS),
         "scale": OneOf("feature", "view"),
         "squared": Flag(),
         # A site answers at most 100,000 sums, and a start takes about 100 rounds.
         "n_init": Integer(1, 1_000),
         # A start ends after two rounds with small changes at the earliest.
-        "max_iter": Integer(2, limits.MOST_REQUESTS),
+        "max_iter": Integer(2, limits.MAX_REQUESTS),
         "tol": Real(0, 1),
         "random_state": SEED,
     }

@@ -9,11 +9,11 @@ from multicentre.errors import ConfigurationError, DataError, MessageError, Sche
 from multicentre_papers.baselines.fuzzy import messages
 from multicentre_papers.baselines.fuzzy.maths import Floats
 
-MOST_REQUESTS = 100_000  # sums per fit and site
+MAX_REQUESTS = 100_000  # sums per fit and site
 # Bounds memory: a request computes one distance per view, patient and cluster.
-MOST_CLUSTERS = 1_000
+MAX_CLUSTERS = 1_000
 # At 1 memberships are undefined; near 1.005 they are almost 0 or 1, and above 100 almost equal.
-LEAST_FUZZINESS, MOST_FUZZINESS = 1.005, 100.0
+MIN_FUZZINESS, MAX_FUZZINESS = 1.005, 100.0
 # Largest entry of a cluster centre in the agreed units, in which patients have a mean squared length of 1 per view.
 FARTHEST = 2.0**20
 # Largest magnitude of means and units; squares of such numbers stay finite.
@@ -85,13 +85,9 @@ def check_clusters(request: messages.Clusters, layout: messages.Layout) -> None:
     >>> check_clusters(messages.Clusters(np.zeros((2, 1)), np.ones(1), 2.0, False), layout)
     """
     d, k = sum(layout.sizes.values()), len(layout.views)
-    if (
-        request.centres.shape[1] != d
-        or len(request.view_weights) != k
-        or not 1 <= len(request.centres) <= MOST_CLUSTERS
-    ):
+    if request.centres.shape[1] != d or len(request.view_weights) != k or not 1 <= len(request.centres) <= MAX_CLUSTERS:
         raise MessageError(
-            f"there must be 1 to {MOST_CLUSTERS} centres with {d} columns, and {k} view weights; "
+            f"there must be 1 to {MAX_CLUSTERS} centres with {d} columns, and {k} view weights; "
             f"got centres of shape {request.centres.shape} and {len(request.view_weights)} view weights",
             where="Clusters.centres",
         )
@@ -103,9 +99,9 @@ def check_clusters(request: messages.Clusters, layout: messages.Layout) -> None:
             f"view weights must lie in [0, {FARTHEST:g}], with one above 0; got other weights",
             where="Clusters.view_weights",
         )
-    if not LEAST_FUZZINESS <= request.fuzziness <= MOST_FUZZINESS:
+    if not MIN_FUZZINESS <= request.fuzziness <= MAX_FUZZINESS:
         raise MessageError(
-            f"fuzziness must lie in [{LEAST_FUZZINESS}, {MOST_FUZZINESS}]; got {request.fuzziness:g}",
+            f"fuzziness must lie in [{MIN_FUZZINESS}, {MAX_FUZZINESS}]; got {request.fuzziness:g}",
             where="Clusters.fuzziness",
         )
 
@@ -117,9 +113,9 @@ def check_count(n_requests: int) -> None:
     --------
     >>> check_count(3)
     """
-    if n_requests >= MOST_REQUESTS:
+    if n_requests >= MAX_REQUESTS:
         raise ConfigurationError(
-            f"sums must be requested at most {MOST_REQUESTS} times per fit; got a further request",
+            f"sums must be requested at most {MAX_REQUESTS} times per fit; got a further request",
             where="sum_memberships",
             hint="Lower max_iter or n_init.",
         )

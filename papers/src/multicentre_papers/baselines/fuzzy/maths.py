@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 TINY = 1e-300  # replaces 0 in logarithms and divisors
-LEAST_SINGULAR = 1e-9  # singular values below this share of the largest count as 0
-LEAST_DISPERSION = 1e-12  # replaces 0 in the weights of the views
+MIN_SINGULAR = 1e-9  # singular values below this share of the largest count as 0
+MIN_DISPERSION = 1e-12  # replaces 0 in the weights of the views
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def orthonormal_centres(sums: Sums, centres: Floats, sizes: Sequence[int]) -> Fl
     updated = centres.copy()
     for at in view_columns(sizes):
         left, scale, right = np.linalg.svd(sums.moments[:, at], full_matrices=False)
-        nonzero = scale > LEAST_SINGULAR * max(float(scale[0]), TINY)
+        nonzero = scale > MIN_SINGULAR * max(float(scale[0]), TINY)
         if scale[0] > 0:
             updated[:, at] = left[:, nonzero] @ right[nonzero]
     return updated
@@ -221,7 +221,7 @@ def weigh_views(dispersions: Floats, patients: Floats) -> Floats:
     >>> weigh_views(np.array([1.0, 3.0]), np.array([10.0, 10.0])).round(12).tolist()
     [0.75, 0.25]
     """
-    inverse = 1.0 / np.maximum(dispersions / patients, LEAST_DISPERSION)
+    inverse = 1.0 / np.maximum(dispersions / patients, MIN_DISPERSION)
     return np.asarray(inverse / (inverse @ patients) * patients.max())
 
 

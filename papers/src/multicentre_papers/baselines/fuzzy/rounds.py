@@ -43,7 +43,7 @@ FuzzyScale = Literal["feature", "view"]
 Part = type[FuzzySite]
 Update = Callable[[Sums, Floats, Sequence[int]], Floats]
 START_FUZZINESS = 1.01  # the first round assigns each patient almost entirely to the nearest random direction
-LEAST_SQUARES = 1e-3  # a column whose sum of squares is smaller, in its unit, counts as constant
+MIN_SQUARES = 1e-3  # a column whose sum of squares is smaller, in its unit, counts as constant
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def find_spread(squares: Floats, observed: Floats, units: Floats, layout: messag
     >>> find_spread(np.array([6.0, 8.0]), np.full(2, 2.0), np.ones(2), layout, "view").round(3).tolist()
     [2.646, 2.646]
     """
-    varies = squares > LEAST_SQUARES
+    varies = squares > MIN_SQUARES
     deviation = np.sqrt(np.where(varies, squares / observed, 1.0)) * units
     spread = np.empty_like(deviation)
     for view, at in zip(layout.views, view_columns(list(layout.sizes.values())), strict=True):

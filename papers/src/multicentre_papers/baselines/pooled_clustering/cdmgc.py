@@ -26,7 +26,7 @@ from multicentre_papers.baselines.pooled_clustering.graphs import (
     spectral_embedding,
 )
 
-_LEAST_DISTANCE = 1e-12  # keeps the weight of a view finite if it equals the fused graph
+_MIN_DISTANCE = 1e-12  # keeps the weight of a view finite if it equals the fused graph
 
 
 class CDMGC(PooledClusterer):
@@ -277,7 +277,7 @@ def weigh_views(S: Floats, C: Floats) -> Floats:
     >>> weigh_views(np.array([1.0, 0.0]), np.array([[0.5, 0.0], [1.0, 2.0]])).tolist()
     [1.0, 0.25]
     """
-    return cast("Floats", 0.5 / np.maximum(np.linalg.norm(S - C, axis=1), _LEAST_DISTANCE))
+    return cast("Floats", 0.5 / np.maximum(np.linalg.norm(S - C, axis=1), _MIN_DISTANCE))
 
 
 def objective(

@@ -16,7 +16,7 @@ from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor, mttkrp
 from multicentre.phenotyping.kernels.patients import fit_memberships
 
 # Upper limit of the penalty, which otherwise grows without bound over the rounds.
-LARGEST_PENALTY = 1e10
+MAX_PENALTY = 1e10
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def penalty_of_round(first: float, growth: float, number: int) -> float:
     (2.0, 2.42)
     """
     log = np.log(first) + (number - 1) * np.log(growth)
-    return float(LARGEST_PENALTY if log >= np.log(LARGEST_PENALTY) else first * growth ** (number - 1))
+    return float(MAX_PENALTY if log >= np.log(MAX_PENALTY) else first * growth ** (number - 1))
 
 
 def solve_distinct(right: Floats, gram: Floats, frozen: Floats, weight: float) -> Floats:

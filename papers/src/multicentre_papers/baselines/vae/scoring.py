@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import array, arrays, count, flag
 from multicentre.errors import ConfigurationError, DataError, MessageError
-from multicentre.validation.scoring.views import MAE, MOST_COMPONENTS, RowModel, RowPart, RowScores, schema_fields
+from multicentre.validation.scoring.views import MAE, MAX_COMPONENTS, RowModel, RowPart, RowScores, schema_fields
 from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_mean, encode_mean, noise_of
 
 Floats = NDArray[np.float64]
@@ -37,9 +37,9 @@ class RowEncoder(RowModel):
 
     def check_arrays(self) -> None:
         """Raise MessageError unless the weights have the shapes of the layers."""
-        if not all(1 <= width <= MOST_COMPONENTS for width in (self.n_components, *self.hidden.tolist())):
+        if not all(1 <= width <= MAX_COMPONENTS for width in (self.n_components, *self.hidden.tolist())):
             raise MessageError(
-                f"widths of layers must lie in [1, {MOST_COMPONENTS}]; got other widths", where="RowEncoder.hidden"
+                f"widths of layers must lie in [1, {MAX_COMPONENTS}]; got other widths", where="RowEncoder.hidden"
             )
         layers, channels = self.architecture.layers, self.architecture.channels
         matrices = {name: (n_out, n_in) for name, n_in, n_out in layers}

@@ -15,7 +15,7 @@ from multicentre.phenotyping.scores import factor_match_score, permuted_match_sc
 from multicentre.phenotyping.tables import PhenotypeTable
 from multicentre_papers.dpfact import fits, published
 from multicentre_papers.dpfact.plan import Plan
-from multicentre_papers.dpfact.samples import MOST_OF_RANK, draw_planted
+from multicentre_papers.dpfact.samples import MAX_OF_RANK, draw_planted
 from multicentre_papers.runner.markdown import NOTHING, markdown
 from multicentre_papers.runner.section import Claim, Exercise, FitCallback, Row, Section, distinct, mean, pick, skipped
 
@@ -101,7 +101,7 @@ def _demo(plan: Plan) -> Iterator[Row]:
         yield {"sample": DEMO, "skipped": str(error)}
         return
     sites, codes = labelled.by_site(), labelled.tensor.codes
-    model = fits.fit(fits.dpfact(MOST_OF_RANK, codes, 0, max_iter=plan.trip_rounds), sites)
+    model = fits.fit(fits.dpfact(MAX_OF_RANK, codes, 0, max_iter=plan.trip_rounds), sites)
     for one in _with_outcome(model, sites):
         for mode, entries in one.codes.items():
             yield {
@@ -133,7 +133,7 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
     demo = [row for row in pick(rows, sample=DEMO) if not row.get("skipped")]
     blocks = [THEIRS, _published(), RECOVERED.format(n=N_SHOWN, codes=2 * N_CODES), _compare_codes(planted)]
     if demo:
-        blocks += [REAL.format(rank=MOST_OF_RANK, n=demo[0]["n_patients"]), _of_demo(demo)]
+        blocks += [REAL.format(rank=MAX_OF_RANK, n=demo[0]["n_patients"]), _of_demo(demo)]
     return Section(blocks + skipped(rows), claims=_judge(planted))
 
 

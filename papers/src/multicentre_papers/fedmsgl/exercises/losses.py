@@ -29,7 +29,7 @@ from multicentre_papers.runner.section import (
 
 WHOLE, FEWER_SENT, LACKING, GONE = "nothing lost", "neighbours sent", "records lacking", "site missing"
 # Loss of ACC up to which a method counts as robust. A smaller one would also count chance differences between seeds.
-MOST_LOST = 0.05
+MAX_LOST = 0.05
 INTRO = (
     "FedMSGL with its preset, one round. Sites lack records at random, each patient being at one site or more, and "
     "*site missing* leaves one site out in turn. Patients whom no site has left are not counted."
@@ -103,8 +103,8 @@ def _claims(name: str, rows: Sequence[Row], plan: Plan) -> Iterator[Claim]:
     share = f"{max((one for one in plan.shares if one <= 0.3), default=plan.shares[0]):.0%}"
     lacking = mean(pick(rows, loss=LACKING, level=share), "acc")
     yield Claim(
-        f"{name}: with {share} of the records of every site lacking, ACC falls by {MOST_LOST} at most",
-        whole - lacking <= MOST_LOST,
+        f"{name}: with {share} of the records of every site lacking, ACC falls by {MAX_LOST} at most",
+        whole - lacking <= MAX_LOST,
         f"{whole:.4f} to {lacking:.4f}",
     )
 

@@ -10,15 +10,15 @@ from scipy.sparse import csr_array
 
 from multicentre.clustering.fedmsgl import FedMSGL
 from multicentre.clustering.fedmsgl.rounds import Views, describe_views
-from multicentre.clustering.fedmsgl.site import MOST_ROUNDS
-from multicentre.clustering.partition import LARGEST_SEED, partition_rows
+from multicentre.clustering.fedmsgl.site import MAX_ROUNDS
+from multicentre.clustering.partition import MAX_SEED, partition_rows
 from multicentre.core.session import Session
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.parameters import Applicable, Integer, ParameterRanges, Real, check_parameters
 from multicentre_papers.published.fedmsgl.maths.variants import PublishedTerms
 from multicentre_papers.published.fedmsgl.rounds import iterate
-from multicentre_papers.published.fedmsgl.site import MOST_LOCAL, AsPrintedSite, AsPublishedSite, IteratingPart
+from multicentre_papers.published.fedmsgl.site import MAX_LOCAL, AsPrintedSite, AsPublishedSite, IteratingPart
 
 
 class FedMSGLAsPublished(FedMSGL):
@@ -91,10 +91,10 @@ class FedMSGLAsPublished(FedMSGL):
         "lambda_3": Real(0.0, open="low"),
         "beta": Real(0.0),
         "n_neighbours": Integer(2),
-        "n_rounds": Integer(1, MOST_ROUNDS),
-        "n_local": Integer(1, MOST_LOCAL),
+        "n_rounds": Integer(1, MAX_ROUNDS),
+        "n_local": Integer(1, MAX_LOCAL),
         "n_central": Integer(1),
-        "random_state": Integer(0, LARGEST_SEED),
+        "random_state": Integer(0, MAX_SEED),
     }
     n_clusters: int
     incomplete: bool = False

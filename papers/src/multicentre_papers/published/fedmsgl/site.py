@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.clustering.fedmsgl import messages
-from multicentre.clustering.fedmsgl.site import MOST_ROUNDS, RelationPart
+from multicentre.clustering.fedmsgl.site import MAX_ROUNDS, RelationPart
 from multicentre.core.messages import Message, array, arrays, count, flag, number
 from multicentre.core.steps import step
 from multicentre.errors import ConfigurationError, RefusedByPolicy
@@ -30,7 +30,7 @@ from multicentre_papers.published.fedmsgl.maths.variants import (
 )
 
 Floats = NDArray[np.float64]
-MOST_LOCAL = 1_000  # a hundred times the paper's iterations; a request for more would block the site
+MAX_LOCAL = 1_000  # a hundred times the paper's iterations; a request for more would block the site
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class IteratingPart(RelationPart):
     def iterate(self, request: IterationRequest) -> messages.Distances:
         """Run the site's iterations; return the distance of each view from the part that all views share."""
         previous = self.state or NOTHING
-        if request.is_first != (previous.n_rounds == 0) or previous.n_rounds >= MOST_ROUNDS:
+        if request.is_first != (previous.n_rounds == 0) or previous.n_rounds >= MAX_ROUNDS:
             raise RefusedByPolicy(
-                f"rounds must be consecutive and at most {MOST_ROUNDS}; got a request after {previous.n_rounds} rounds",
+                f"rounds must be consecutive and at most {MAX_ROUNDS}; got a request after {previous.n_rounds} rounds",
                 where=self.site,
                 hint="Fit again.",
             )
@@ -113,9 +113,9 @@ class IteratingPart(RelationPart):
     def _checked_terms(self, request: IterationRequest) -> PublishedTerms:
         if not np.isfinite(request.consensus).all():
             raise ConfigurationError("the consensus must be finite; got other values", where="consensus")
-        if not 1 <= request.n_local <= MOST_LOCAL or request.seed < 0:
+        if not 1 <= request.n_local <= MAX_LOCAL or request.seed < 0:
             raise ConfigurationError(
-                f"n_local must be from 1 to {MOST_LOCAL}, and the seed at least 0; got {request.n_local} and "
+                f"n_local must be from 1 to {MAX_LOCAL}, and the seed at least 0; got {request.n_local} and "
                 f"{request.seed}",
                 where="n_local, seed",
             )

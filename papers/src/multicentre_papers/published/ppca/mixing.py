@@ -12,7 +12,7 @@ from multicentre.core.tie_breaking import first_least
 from multicentre.multiview.ppca.maths.model import Floats, invert_positive
 
 # Expected gain in nats below which the search is skipped. A larger value saves time and ends further from the optimum.
-LEAST_GAIN = 1e-7
+MIN_GAIN = 1e-7
 
 
 def maximise_mixing(
@@ -58,7 +58,7 @@ def maximise_mixing(
     loss_at_identity, slope = value(identity.ravel())
     if (
         _expected_gain(slope.reshape(q, q), sum(part[0] for part in parts), float(prior_curvature.trace()) / q)
-        < LEAST_GAIN
+        < MIN_GAIN
     ):
         return None
     starts = identity, _guess(parts, prior_cross)

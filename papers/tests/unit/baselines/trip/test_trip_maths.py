@@ -4,7 +4,7 @@ from scipy.linalg import solve_sylvester
 
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre_papers.baselines.trip.maths import (
-    LARGEST_PENALTY,
+    MAX_PENALTY,
     Local,
     Settings,
     agree_on_factors,
@@ -109,5 +109,5 @@ def test_the_consensus_minimises_what_the_sites_add():
 
 def test_the_penalty_grows_up_to_its_limit():
     assert [penalty_of_round(3.0, 1.1, number) for number in (1, 2)] == pytest.approx([3.0, 3.3])
-    assert penalty_of_round(3.0, 1.1, 10**6) == LARGEST_PENALTY
+    assert penalty_of_round(3.0, 1.1, 10**6) == MAX_PENALTY
     assert penalty_of_round(7.0, 1.0, 10**6) == 7.0

@@ -23,18 +23,18 @@ ViewNorm = Literal["auto", "l2", "z", "mms", "raw"]
 # Effective columns of a view below which "auto" scales columns. Below five, the length of a row is that of a few
 # columns, which is so if columns have different units. Views of one kind in the data sets of the choice have at least
 # 6.3, views of mixed columns at most 3.4.
-FEWEST_EFFECTIVE = 5.0
+MIN_EFFECTIVE = 5.0
 # Share of a view's variance in the lengths of its rows above which "auto" scales columns, since rows of length 1 would
 # lose it. In the data sets of the choice, views for which "l2" is better have at most 0.65, those for which "z" is
 # better at least 0.88; this is the middle.
-LARGEST_LENGTH_SHARE = 0.75
+MAX_LENGTH_SHARE = 0.75
 # Relative size below which a value is rounding error of float64 sums.
 NOISE = 1e-12
 # Rounding of profile means, in standard deviations. A coarser step hides the value of a single patient better; a finer
 # one shows smaller differences between clusters.
 PROFILE_STEP = 0.25
 # Largest profile mean, in standard deviations: a mean that an outlier dominates does not show the outlier's value.
-LARGEST_MEAN = 4.0
+MAX_MEAN = 4.0
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ def choose_norm(X: Floats) -> ViewNorm:
     >>> choose_norm(np.array([[1.0], [2.0], [3.0]]) * np.ones(8))
     'z'
     """
-    is_mixed = count_effective_columns(X) < FEWEST_EFFECTIVE
-    return "z" if is_mixed or measure_length_share(X) > LARGEST_LENGTH_SHARE else "l2"
+    is_mixed = count_effective_columns(X) < MIN_EFFECTIVE
+    return "z" if is_mixed or measure_length_share(X) > MAX_LENGTH_SHARE else "l2"
 
 
 def prepare_view(X: Floats, norm: ViewNorm = "l2") -> Floats:
@@ -373,5 +373,5 @@ def profile_columns(values: Floats, labels: Integers, n_clusters: int, least: in
     for cluster in np.flatnonzero(sizes):
         means[cluster] = standard[clusters == cluster].mean(axis=0)
     return Profile(
-        sizes.astype(np.int64), np.clip(PROFILE_STEP * np.rint(means / PROFILE_STEP), -LARGEST_MEAN, LARGEST_MEAN) + 0.0
+        sizes.astype(np.int64), np.clip(PROFILE_STEP * np.rint(means / PROFILE_STEP), -MAX_MEAN, MAX_MEAN) + 0.0
     )

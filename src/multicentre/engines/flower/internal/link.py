@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 BEAT_S = 15  # the SuperLink considers a site offline after twice this time without a heartbeat
 _ANSWER_WITHIN_S = 30.0  # the SuperLink answers at once, unless its machine is very busy
 _TRIES = 3  # an object is rejected only if the SuperLink restarted in between
-_LARGEST_PART = 5 * 2**20  # bytes into which Flower cuts an array
-_LEAST_SLOW = 2**18  # bytes that every link carries in time; their failure is one of the coordinator
+_MAX_PART = 5 * 2**20  # bytes into which Flower cuts an array
+_MIN_SLOW = 2**18  # bytes that every link carries in time; their failure is one of the coordinator
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5  # about one round trip at first; later, few requests while a sender is slow
 
 RequestT = TypeVar("RequestT")
@@ -113,7 +113,7 @@ class _Versioned:
 
     def intercept(self, context: Any, call_next: Callable[[Any], httpx.Response]) -> httpx.Response:
         context.request.headers.update(self._headers)
-        share = min(len(context.request.content) / _LARGEST_PART, 1.0)
+        share = min(len(context.request.content) / _MAX_PART, 1.0)
         context.request.extensions["timeout"]["read"] += share * (PART_WITHIN_S - _ANSWER_WITHIN_S)
         return call_next(context)
 
@@ -266,7 +266,7 @@ class FleetLink:
             accepted.append(self._ask(self._client.PushObject, part).stored)
         except (Lost, NotLetIn) as failure:  # an old signature is refused
             slow = failure.slow if isinstance(failure, Lost) else monotonic() - start_time > PART_WITHIN_S
-            if not slow or len(part.object_content) < _LEAST_SLOW:
+            if not slow or len(part.object_content) < _MIN_SLOW:
                 raise
             self.beat()  # raises if the coordinator itself does not answer
             return False

@@ -23,14 +23,14 @@ import numpy as np
 from multicentre.multiview.ppca.maths.model import Floats
 
 # Points that are combined. More of them cost memory and seldom help, since the map is not linear.
-MOST_POINTS = 10
+MAX_POINTS = 10
 # Ridge of the least squares, for columns of length 1. A smaller one amplifies rounding errors, such as those of sums in
 # another order; a larger one slows the iteration down.
 RIDGE = 1e-5
 # Loss of the objective, relative to its size, that is due to rounding; 1e-6 nats are added for masked sums.
 ROUNDING = 1e-12
 # Refusals in a row after which the best point is final: the last step tried is half the plain one.
-MOST_REFUSALS = 4
+MAX_REFUSALS = 4
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Trail:
 
     def accept(self, point: Floats, image: Floats, objective: float, plain: Floats | None = None) -> Self:
         """Add a point; after a refusal, the older half is dropped, since the combination misled."""
-        last = MOST_POINTS - 1 if not self.refusals else len(self.points) // 2
+        last = MAX_POINTS - 1 if not self.refusals else len(self.points) // 2
         first = max(len(self.points) - last, 0)
         points, images = np.vstack([self.points[first:], point]), np.vstack([self.images[first:], image])
         plain = image if plain is None else plain

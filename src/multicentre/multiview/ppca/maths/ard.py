@@ -41,7 +41,7 @@ from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.rows import estimate_noise
 
 # An axis whose precision passes this explains nothing; higher would only lose digits.
-LARGEST_PRECISION = 1e12
+MAX_PRECISION = 1e12
 # Angles tried in a plane, as shares of the search width; no turn at all is among them.
 GRID = np.linspace(-1.0, 1.0, 33)
 
@@ -183,7 +183,7 @@ def sparsest_rotation(parameters: Parameters, spread: Floats, layout: Layout, *,
 
 def _description_length(power: Floats, sizes: Floats) -> float:
     lengths = np.diagonal(power, axis1=1, axis2=2)
-    return float(sizes @ np.log(np.maximum(lengths, 1 / LARGEST_PRECISION)).sum(axis=1))
+    return float(sizes @ np.log(np.maximum(lengths, 1 / MAX_PRECISION)).sum(axis=1))
 
 
 def _best_plane_rotation(power: Floats, sizes: Floats) -> Floats:
@@ -193,7 +193,7 @@ def _best_plane_rotation(power: Floats, sizes: Floats) -> Floats:
     for _ in range(3):
         angles = best + width * GRID
         swing = np.outer(np.cos(2 * angles), half) + np.outer(np.sin(2 * angles), power[:, 0, 1])
-        lengths = np.maximum(np.stack([mean + swing, mean - swing]), 1 / LARGEST_PRECISION)
+        lengths = np.maximum(np.stack([mean + swing, mean - swing]), 1 / MAX_PRECISION)
         best = float(angles[np.argmin(np.log(lengths).sum(axis=0) @ sizes)])
         width /= 16
     return np.array([[np.cos(best), -np.sin(best)], [np.sin(best), np.cos(best)]])
@@ -214,7 +214,7 @@ def update_precisions(loadings: Floats, spread: Floats, layout: Layout) -> Float
     power = np.add.reduceat(np.square(loadings), layout.starts, axis=0)
     power += np.diagonal(spread, axis1=1, axis2=2)
     sizes = np.asarray(layout.sizes, dtype=np.float64)[:, None]
-    return np.asarray(sizes / np.maximum(power, sizes / LARGEST_PRECISION))
+    return np.asarray(sizes / np.maximum(power, sizes / MAX_PRECISION))
 
 
 def active_axes(parameters: Parameters, layout: Layout, *, least_share: float = 1e-3) -> Booleans:

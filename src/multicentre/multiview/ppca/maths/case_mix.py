@@ -13,10 +13,10 @@ from multicentre.multiview.ppca.maths.model import Floats, LatentLaw
 
 # Least variance of the latents, in units of their error at one patient. Below it the likelihood of the patients of a
 # site does not change, and at 0 the covariance could not be inverted.
-LEAST_VARIANCE = 1e-4
+MIN_VARIANCE = 1e-4
 # Least information of the rows on a direction of the latents, relative to that on others: without it the maximum is
 # not unique.
-LEAST_INFORMATION = 1e-6
+MIN_INFORMATION = 1e-6
 
 
 def maximise_law(information: Floats, projection: Floats, signal: Floats) -> LatentLaw | None:
@@ -43,10 +43,10 @@ def maximise_law(information: Floats, projection: Floats, signal: Floats) -> Lat
     ([3.0], [[2.0]])
     """
     values, vectors = np.linalg.eigh(0.5 * (information + information.T))
-    if values[0] <= LEAST_INFORMATION * values[-1]:
+    if values[0] <= MIN_INFORMATION * values[-1]:
         return None
     root = (vectors / np.sqrt(values)) @ vectors.T
     spread, axes = np.linalg.eigh(root @ (0.5 * (signal + signal.T)) @ root)
     half = root @ axes
-    covariance = (half * np.maximum(spread - 1.0, LEAST_VARIANCE)) @ half.T
+    covariance = (half * np.maximum(spread - 1.0, MIN_VARIANCE)) @ half.T
     return LatentLaw(root @ root @ projection, 0.5 * (covariance + covariance.T))

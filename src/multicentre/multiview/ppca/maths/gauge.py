@@ -22,7 +22,7 @@ from multicentre.multiview.ppca.maths.predict import posterior_latent
 
 # Relative increase of the varimax criterion below which the axes no longer turn by as much as a figure shows, and the
 # most iterations, which bound the time.
-LEAST_GAIN, MAX_ITERATIONS = 1e-10, 500
+MIN_GAIN, MAX_ITERATIONS = 1e-10, 500
 
 
 def rotate_parameters(parameters: Parameters, rotation: Floats) -> Parameters:
@@ -78,7 +78,7 @@ def varimax_rotation(loadings: Floats) -> Floats:
         gradient = loadings.T @ (rotated**3 - rotated * np.square(rotated).sum(axis=0) / d)
         left, values, right = np.linalg.svd(gradient)
         rotation = left @ right
-        if values.sum() <= criterion * (1 + LEAST_GAIN):
+        if values.sum() <= criterion * (1 + MIN_GAIN):
             break
         criterion = float(values.sum())
     return np.asarray(rotation * _largest_positive(loadings @ rotation))

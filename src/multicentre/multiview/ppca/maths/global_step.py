@@ -16,9 +16,9 @@ from multicentre.multiview.ppca.maths.prior import TYPICAL_PATIENTS, Prior, Prio
 # variance. Only the first rounds depend on it.
 FIRST_SHARE = 0.01
 # Least share of the plain mean in a step of the centre: without it the step is singular in directions without data.
-LEAST_SHARE = 1e-8
+MIN_SHARE = 1e-8
 # Factor by which a variance between sites may change in one step: beyond it, the step's expansion is not valid.
-LARGEST_CHANGE = 10.0
+MAX_CHANGE = 10.0
 
 
 def first_prior(
@@ -108,7 +108,7 @@ def step_prior(
         D, ridge, information = _view_information(sums, previous, centre_variance, k)
         score = moved[columns] * D - centre[columns] * ridge
         damped = np.diag(sums.sites[k] * D + ridge)
-        curvature = damped if plain else information + LEAST_SHARE * damped
+        curvature = damped if plain else information + MIN_SHARE * damped
         step[columns] = np.linalg.solve(curvature, score.T).T
         squares = np.array(
             [sums.loadings_square[k] + sums.loadings_spread[k], sums.mean_square[k] + sums.mean_spread[k]]
@@ -162,12 +162,12 @@ def _step_variances(
             curved = weights[i] * D / variances[i]
             slope[i] += variances[i] ** 2 * size * float(np.trace(np.linalg.solve(information, curved)))
     if plain:
-        return np.asarray(np.maximum(variances + slope / counts, variances / LARGEST_CHANGE))
+        return np.asarray(np.maximum(variances + slope / counts, variances / MAX_CHANGE))
     decided = size * np.array([np.trace(weights[0][:q, :q]), weights[1][q, q]])
     if reml:
         decided *= 1.0 - 1.0 / np.maximum(sums.sites[k], 2.0)
     stepped = variances + slope / np.maximum(decided, 1e-6 * counts)
-    return np.asarray(np.clip(stepped, variances / LARGEST_CHANGE, variances * LARGEST_CHANGE))
+    return np.asarray(np.clip(stepped, variances / MAX_CHANGE, variances * MAX_CHANGE))
 
 
 _VARIANCES = ("loadings_variance", "mean_variance", "noise_shape", "noise_scale", "noise")

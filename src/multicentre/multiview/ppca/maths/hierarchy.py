@@ -38,7 +38,7 @@ from multicentre.multiview.ppca.maths.moments import PatternMoments, Rows, multi
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
 
 # Halvings of a change of axes that lowers the objective, before the axes stay.
-MOST_HALVINGS = 10
+MAX_HALVINGS = 10
 
 
 @dataclass(frozen=True)
@@ -445,7 +445,7 @@ def _prior_axes(site: Site, loadings: Loadings, law: LatentLaw) -> Floats:
     swap = np.einsum("ad,bc->abcd", identity, identity).reshape(q * q, q * q)
     step = np.linalg.solve(np.kron(M, identity) + c * swap, slope.ravel()).reshape(q, q)
     start = value(identity)
-    for _ in range(MOST_HALVINGS):
+    for _ in range(MAX_HALVINGS):
         if value(identity + step) >= start:
             return identity + step
         step = 0.5 * step

@@ -36,7 +36,7 @@ from multicentre.multiview.ppca.maths.moments import PatternMoments
 # covariance of the case mix settles over rounds instead.
 WITH_INTERCEPTS = 2
 # Least variance of intercepts: a millionth of a standard deviation, which no study determines.
-LEAST_VARIANCE = 1e-12
+MIN_VARIANCE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -478,4 +478,4 @@ def update_intercept_variance(sums: SharedSums, previous: Floats, layout: Layout
     if noise == "isotropic":
         squares, determined = (np.add.reduceat(each, layout.starts)[layout.view_of] for each in (squares, determined))
     updated = previous * np.where(determined > 0, squares / np.where(determined > 0, determined, 1.0), 1.0)
-    return np.where(previous > 0, np.maximum(updated, LEAST_VARIANCE), 0.0)
+    return np.where(previous > 0, np.maximum(updated, MIN_VARIANCE), 0.0)

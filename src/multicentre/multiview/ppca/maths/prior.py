@@ -17,14 +17,14 @@ from multicentre.multiview.ppca.maths.model import Booleans, Floats, Layout, Par
 
 # Largest shape of the inverse gamma law, at which noise variances differ between sites by one in a hundred (one over
 # the root of the shape). A larger one would outweigh the patients, since the prior counts as twice as many entries.
-LARGEST_SHAPE = 1e4
+MAX_SHAPE = 1e4
 
 
 def fit_inverse_gamma(mean_inverse: Floats, mean_log: Floats) -> tuple[Floats, Floats]:
     """Maximise the likelihood of an inverse gamma law from the means of 1/s and of ln s.
 
     Newton's method on the inverse of the shape; ln a - digamma(a) = ln mean(1/s) + mean(ln s) decides the shape
-    and shape / mean(1/s) the scale. The shape is ``LARGEST_SHAPE`` when all s are equal or nearly so.
+    and shape / mean(1/s) the scale. The shape is ``MAX_SHAPE`` when all s are equal or nearly so.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def fit_inverse_gamma(mean_inverse: Floats, mean_log: Floats) -> tuple[Floats, F
     """
     inverse = np.where(mean_inverse > 0, mean_inverse, 1.0)
     gap = np.log(inverse) + mean_log
-    spread = gap > 0.5 / LARGEST_SHAPE
+    spread = gap > 0.5 / MAX_SHAPE
     target = np.where(spread, gap, 1.0)
     shape = (3.0 - target + np.sqrt((target - 3.0) ** 2 + 24.0 * target)) / (12.0 * target)
     for _ in range(8):
@@ -51,7 +51,7 @@ def fit_inverse_gamma(mean_inverse: Floats, mean_log: Floats) -> tuple[Floats, F
         slope = 1.0 / shape - polygamma(1, shape)
         inverse_shape = 1.0 / shape + error / (shape**2 * slope)
         shape = 1.0 / np.maximum(inverse_shape, 0.1 / shape)
-    shape = np.where(spread, np.minimum(shape, LARGEST_SHAPE), LARGEST_SHAPE)
+    shape = np.where(spread, np.minimum(shape, MAX_SHAPE), MAX_SHAPE)
     return shape, shape / inverse
 
 

@@ -16,9 +16,9 @@ from multicentre.multiview.ppca.maths.model import Floats, Integers, Layout, Par
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 
 # Least share of an eigenvalue that becomes a squared loading: EM does not leave an axis of zero loadings.
-LEAST_SIGNAL = 1e-3
+MIN_SIGNAL = 1e-3
 # Least share of a view's variance that becomes noise: the first E-step divides by the noise, which EM then estimates.
-LEAST_NOISE = 1e-2
+MIN_NOISE = 1e-2
 # Directions of the subspace iteration beyond those of the fit, without which the last of these converges slowly (Halko,
 # Martinsson and Tropp 2011 advise 5 to 10).
 EXTRA_DIRECTIONS = 5
@@ -149,9 +149,9 @@ def _from_products(
     values, scale = np.maximum(values[leading], 0.0), _view_scales(sums, layout)
     variances = _by_view(sums.variances / _rows(sums, layout), layout) / np.asarray(layout.sizes)
     rest = max(layout.n_features - float(values.sum()), 0.0) / max(layout.n_features - n_components, 1)
-    loadings = directions @ vectors[:, leading] * np.sqrt(np.maximum(values - rest, LEAST_SIGNAL * values))
+    loadings = directions @ vectors[:, leading] * np.sqrt(np.maximum(values - rest, MIN_SIGNAL * values))
     explained = _by_view((loadings**2).sum(axis=1), layout) / np.asarray(layout.sizes)
-    noise = np.where(variances > 0, variances, 1.0) * np.maximum(1.0 - explained, LEAST_NOISE)
+    noise = np.where(variances > 0, variances, 1.0) * np.maximum(1.0 - explained, MIN_NOISE)
     mean = sums.total / _rows(sums, layout)
     return Parameters(loadings * scale[:, None], mean, noise[layout.view_of])
 

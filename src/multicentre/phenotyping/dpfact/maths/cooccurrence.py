@@ -28,11 +28,11 @@ N_ITERATIONS = 100
 N_TRIAL_ITERATIONS = 10
 # Decrease of the error per iteration at which the factorisation ends, relative to the explained sum of squares: small,
 # as a private fit has no further rounds that improve the factors.
-LEAST_DECREASE = 1e-5
+MIN_DECREASE = 1e-5
 # Extra directions of the randomised subspace iteration: more capture the leading eigenvectors better and cost messages.
 OVERSAMPLING = 10
 # Least weight of a component relative to the largest. At 0 the next update would leave the component at zero for good.
-LEAST_SCALE = 1e-3
+MIN_SCALE = 1e-3
 
 
 Marginals = dict[tuple[int, int], csr_array]
@@ -126,7 +126,7 @@ def compress_marginals(basis: Floats, products: Floats, sizes: Sequence[int]) ->
 
 
 def start_from_blocks(
-    blocks: Blocks, sizes: Mapping[str, int], rank: int, seed: int, *, n_starts: int = 5, tol: float = LEAST_DECREASE
+    blocks: Blocks, sizes: Mapping[str, int], rank: int, seed: int, *, n_starts: int = 5, tol: float = MIN_DECREASE
 ) -> dict[str, Floats]:
     """Factorise the pairwise marginals into one nonnegative factor per mode, columns of unit length.
 
@@ -209,7 +209,7 @@ def _scale(products: Floats, pair: tuple[int, int], factors: Sequence[Floats]) -
     gram = (factors[m].T @ factors[m]) * (factors[n].T @ factors[n])
     start = np.maximum(explained / np.diagonal(gram), 0.0)[None]
     scale = np.asarray(solve_rows(explained[None], gram, start, 20)[0])
-    return np.asarray(np.maximum(scale, LEAST_SCALE * float(scale.max())))
+    return np.asarray(np.maximum(scale, MIN_SCALE * float(scale.max())))
 
 
 def _leading(blocks: Blocks, sizes: Sequence[int], rank: int) -> Floats:

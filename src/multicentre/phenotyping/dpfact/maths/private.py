@@ -20,7 +20,7 @@ from multicentre.phenotyping.kernels.patients import INSIDE, fit_memberships, pa
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Patients of a site for which rounding errors are bounded; the bound of counts of patients in messages.
-MOST_PATIENTS = 2.0**22
+MAX_PATIENTS = 2.0**22
 # Distance from 1 to the next double.
 _EPSILON = 2.0**-52
 
@@ -227,7 +227,7 @@ def reach_of_descent(n_passes: int, step: float, largest_product: float, shape: 
     0.223607
     """
     n_codes, rank = shape
-    rounding = 2 * _EPSILON * np.sqrt(rank) * (n_codes + rank + 8) * MOST_PATIENTS
+    rounding = 2 * _EPSILON * np.sqrt(rank) * (n_codes + rank + 8) * MAX_PATIENTS
     return float(n_passes * (step * np.hypot(1, largest_product) * (1 + 1e-9) + rounding))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.core.published_counts import LEAST_PUBLISHED, count_text, is_small, published
+from multicentre.core.published_counts import MIN_PUBLISHED, count_text, is_small, published
 from multicentre.core.session import Answers
 from multicentre.core.steps import Step, step
 from multicentre.data.survival import SurvivalData
@@ -27,8 +27,8 @@ from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, IntervalScale
 from multicentre.survival.curves.kaplan_meier.site_estimates import median_estimates, survival_estimates
 from multicentre.survival.curves.tables.estimator import (
-    LEAST_SHOWN,
-    MOST_STATED,
+    MAX_STATED,
+    MIN_SHOWN,
     SEQUENCE,
     CompleteOnly,
     TableEstimator,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def show_curves(
-    curves: Curves, unit: str, group: str | None, *, least: int = LEAST_PUBLISHED, remark: str = ""
+    curves: Curves, unit: str, group: str | None, *, least: int = MIN_PUBLISHED, remark: str = ""
 ) -> list[Figure]:
     """Return the figure of the curves, and the table of medians, means and follow-up.
 
@@ -77,7 +77,7 @@ def show_curves(
     figure = Drawn(
         "Survival (Kaplan-Meier)",
         f"Share of the patients without the event, over all sites, with {100 * curves.confidence_level:g} % intervals; "
-        f"drawn while at least {LEAST_SHOWN} patients are at risk, up to {number_text(curves.horizon)} {unit}".rstrip()
+        f"drawn while at least {MIN_SHOWN} patients are at risk, up to {number_text(curves.horizon)} {unit}".rstrip()
         + f". Numbers at risk are given below.{between} {remark}".rstrip(),
         "model",
         time_label(unit),
@@ -341,9 +341,9 @@ class KaplanMeier(TableEstimator):
         for label, estimates in (("restricted_mean", self.rmst_), ("follow_up", self.follow_up_)):
             medians[label] = [estimates[name].value for name in self.groups_]
         frame = self.to_frame()
-        curves = frame.loc[frame["at_risk"] >= LEAST_SHOWN, ["group", "time", "survival", "lower", "upper"]]
+        curves = frame.loc[frame["at_risk"] >= MIN_SHOWN, ["group", "time", "survival", "lower", "upper"]]
         tables = {"medians": medians, "survival-at-times": self._at_chosen_times()}
-        return tables | ({"curves": curves} if len(self.times_) > MOST_STATED else {})
+        return tables | ({"curves": curves} if len(self.times_) > MAX_STATED else {})
 
     def _at_chosen_times(self) -> pd.DataFrame:
         import pandas as pd

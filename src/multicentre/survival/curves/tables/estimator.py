@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.published_counts import LEAST_PUBLISHED, published
+from multicentre.core.published_counts import MIN_PUBLISHED, published
 from multicentre.core.session import Session
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.survival import SurvivalData
@@ -23,7 +23,7 @@ from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_me
 from multicentre.survival.agreement.horizon import HasHorizon, horizon_in_force
 from multicentre.survival.agreement.messages import Agreed, Columns
 from multicentre.survival.agreement.rounds import Needs, StatedTimes, agree, steps_of_agreement
-from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.survival.agreement.site import MAX_TIMES
 from multicentre.survival.curves.tables.groups import Grouping, find_groups, find_members
 from multicentre.survival.curves.tables.risk import RiskTable, count_table
 from multicentre.survival.curves.tables.rounds import Times, asks_exactly, needs_of, sum_table
@@ -42,8 +42,8 @@ def _times_in_force(model: TableEstimator) -> str:
         of_sites = getattr(model, "stratify_by_site", False)  # a test by site uses the times of each site
         grid = "" if of_sites else f"on a grid of at most {model.n_times} times"
         return grid if times is None else "at the times of all events"
-    return f"at the times {', '.join(f'{time:g}' for time in times[:MOST_STATED])}" + (
-        f" and {len(times) - MOST_STATED} more" if len(times) > MOST_STATED else ""
+    return f"at the times {', '.join(f'{time:g}' for time in times[:MAX_STATED])}" + (
+        f" and {len(times) - MAX_STATED} more" if len(times) > MAX_STATED else ""
     )
 
 
@@ -87,7 +87,7 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
         "group": (None, COLUMN),
         "levels": (None, SEQUENCE),
         "times": (None, OneOf("exact"), SEQUENCE),
-        "n_times": Integer(2, MOST_TIMES),
+        "n_times": Integer(2, MAX_TIMES),
         "horizon": (None, Real(0, open="low")),
         "missing": OneOf(*get_args(CompleteOnly)),
     }
@@ -235,7 +235,7 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
 Floats = NDArray[np.float64]
 
 # Smallest number of patients that figures show, the default minimum of a site's policy.
-LEAST_SHOWN = 10
+MIN_SHOWN = 10
 
 # Approximate number of times at which figures show numbers at risk.
 N_POSITIONS = 6
@@ -263,7 +263,7 @@ def chosen_times(horizon: float, unit: str = "") -> list[float]:
 
 
 # Largest number of times that a study may state for its table of survival.
-MOST_STATED = 12
+MAX_STATED = 12
 
 
 def stated_times(at: Sequence[float] | None) -> StatedTimes:
@@ -281,7 +281,7 @@ def shown_times(at: Sequence[float] | None, times: Times, horizon: float, unit: 
     """
     if at is not None:
         return [float(time) for time in at]
-    if times is None or isinstance(times, str) or len(times) > MOST_STATED:
+    if times is None or isinstance(times, str) or len(times) > MAX_STATED:
         return chosen_times(horizon, unit)[1:]
     return [float(time) for time in times]
 
@@ -311,13 +311,13 @@ def band_of(name: str, table: RiskTable, place: int, curve: tuple[Floats, Floats
     >>> band_of("all", table, 0, (np.array([0.75]), np.array([0.6]), np.array([0.9])), start=1.0).y
     [1.0, 0.75]
     """
-    is_drawn = table.at_risk[place] >= LEAST_SHOWN
+    is_drawn = table.at_risk[place] >= MIN_SHOWN
     values = ([start, *line[is_drawn].tolist()] for line in curve)
     return Band(name, [0.0, *table.grid[is_drawn].tolist()], *values)
 
 
 def numbers_below(
-    table: RiskTable, positions: list[float], group: str | None = None, *, least: int = LEAST_PUBLISHED
+    table: RiskTable, positions: list[float], group: str | None = None, *, least: int = MIN_PUBLISHED
 ) -> dict[str, list[float | None]]:
     """Return the numbers at risk by group at given times; None for small ones.
 

@@ -13,7 +13,7 @@ from multicentre.errors import ConfigurationError, DataError, nearest_name
 
 Floats = NDArray[np.float64]
 # Largest number of groups of a table.
-MOST_GROUPS = 32
+MAX_GROUPS = 32
 EVERYONE = "all"
 
 
@@ -92,9 +92,9 @@ def check_groups(columns: Sequence[str], levels: Floats) -> None:
             where="levels",
             hint="List each level once.",
         )
-    if len(pairs) > MOST_GROUPS:
+    if len(pairs) > MAX_GROUPS:
         raise ConfigurationError(
-            f"group must have at most {MOST_GROUPS} levels; got {len(pairs)}",
+            f"group must have at most {MAX_GROUPS} levels; got {len(pairs)}",
             where="group",
             hint="Use a column with fewer levels.",
         )

@@ -21,7 +21,7 @@ from multicentre.errors import ConfigurationError, DataError
 from multicentre.survival.agreement.coarsening import join_times, occupied_places, on_full_grid, places_to_keep
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, StatedTimes
-from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.survival.agreement.site import MAX_TIMES
 from multicentre.survival.curves.tables.risk import RiskTable
 from multicentre.survival.curves.tables.site import ByGroup, ExactTable, Table, TablePart
 from multicentre.survival.times import check_grid
@@ -51,8 +51,8 @@ def needs_of(
     """
     if horizon is not None and not 0 < horizon < np.inf:
         raise ConfigurationError(f"horizon must be positive and finite; got {horizon!r}", where="horizon")
-    if int(n_times) != n_times or not 2 <= n_times <= MOST_TIMES:
-        raise ConfigurationError(f"n_times must be an integer from 2 to {MOST_TIMES}; got {n_times!r}", where="n_times")
+    if int(n_times) != n_times or not 2 <= n_times <= MAX_TIMES:
+        raise ConfigurationError(f"n_times must be an integer from 2 to {MAX_TIMES}; got {n_times!r}", where="n_times")
     if isinstance(times, str) and times != "exact":
         raise ConfigurationError(
             f'times must be "exact" or increasing numbers; got {times!r}',
@@ -80,7 +80,7 @@ def asks_exactly(times: Times) -> bool:
     >>> asks_exactly("exact"), asks_exactly([1.0, 2.0])
     (True, False)
     """
-    return times is not None and (isinstance(times, str) or len(times) > MOST_TIMES)
+    return times is not None and (isinstance(times, str) or len(times) > MAX_TIMES)
 
 
 def sum_table(

@@ -26,7 +26,7 @@ from multicentre.data.missing.values import Missing
 from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.coarsening import on_full_grid, places_to_keep
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.site import MOST_TIMES, SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.site import MAX_TIMES, SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
 from multicentre.survival.curves.tables.groups import find_members
 from multicentre.survival.curves.tables.risk import count_table
@@ -64,7 +64,7 @@ class Table(Release):
         bound=PATIENTS,
         counts=True,
     )
-    n_joined: float = number("times that the only site joined with the next", unit="times", bound=MOST_TIMES, default=0)
+    n_joined: float = number("times that the only site joined with the next", unit="times", bound=MAX_TIMES, default=0)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class TableMemory(Agreed):
 T = TypeVar("T", bound=Table)
 
 # Largest number of causes of a table.
-MOST_CAUSES = 16
+MAX_CAUSES = 16
 
 
 class TablePart(SurvivalPart):
@@ -134,12 +134,12 @@ class TablePart(SurvivalPart):
         if rounded:
             time, grid = public_times(time), public_times(grid)
         if (
-            not 0 < len(request.causes) <= MOST_CAUSES
+            not 0 < len(request.causes) <= MAX_CAUSES
             or len(np.unique(request.causes)) < len(request.causes)
             or request.causes.min() < 1
         ):
             raise ConfigurationError(
-                f"causes must be 1 to {MOST_CAUSES} different positive integers; got {request.causes.tolist()[:20]}",
+                f"causes must be 1 to {MAX_CAUSES} different positive integers; got {request.causes.tolist()[:20]}",
                 where="causes",
                 hint="Use (1, 2), for example.",
             )

@@ -17,7 +17,7 @@ from multicentre.validation.scoring.classes.maths import area_under_curve
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Bins of equal numbers of records before they are merged: the calibration of finer ones is mostly chance.
-MOST_MERGED = 20
+MAX_MERGED = 20
 
 
 def counts_above(counts: Floats) -> Floats:
@@ -221,7 +221,7 @@ def merge_bins(scores: Floats, has_class: Integers, fewest: int) -> Integers:
     >>> merge_bins(np.arange(8.0), np.array([0, 1, 0, 1, 1, 0, 1, 0]), 2).tolist()
     [0, 0, 0, 0, 1, 1, 1, 1]
     """
-    n_bins = max(1, min(MOST_MERGED, len(scores) // max(fewest, 1)))
+    n_bins = max(1, min(MAX_MERGED, len(scores) // max(fewest, 1)))
     fine = np.minimum((rankdata(scores, "min") - 1) * n_bins // max(len(scores), 1), n_bins - 1).astype(np.int64)
     cells = np.bincount(fine * 2 + has_class, minlength=2 * n_bins).reshape(-1, 2)
     merged, place, current = np.zeros(n_bins, dtype=np.int64), 0, np.zeros(2)

@@ -16,7 +16,7 @@ WIDEST = 16.0
 # Share of the bins that is spread evenly over the whole range, so that ranges without records have bins too.
 SPREAD_OVER_ALL = 0.1
 # Probabilities are clipped to the machine epsilon, as in sklearn.metrics.log_loss.
-LEAST_CHANCE = float(np.finfo(np.float64).eps)
+MIN_CHANCE = float(np.finfo(np.float64).eps)
 
 
 def log_odds(chances: Floats) -> Floats:
@@ -250,7 +250,7 @@ def log_losses(chances: Floats, classes: Integers) -> Floats:
     >>> log_losses(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([0, 0])).round(3).tolist()
     [0.693, 36.044]
     """
-    shares = np.clip(chances, LEAST_CHANCE, 1 - LEAST_CHANCE)
+    shares = np.clip(chances, MIN_CHANCE, 1 - MIN_CHANCE)
     total = shares.sum(axis=1)
     return np.asarray(np.log(total) - np.log(shares[np.arange(len(classes)), classes]), dtype=np.float64)
 

@@ -1,7 +1,7 @@
 """Steps at the site that evaluate a classifier, and their messages.
 
 Answers are terms of sums over sites: counts and sums over the site's records, overall and by subgroup. A session has
-one division into subgroups. A site answers one request per step, and at most `MOST_LINES` pairs of intercept and slope.
+one division into subgroups. A site answers one request per step, and at most `MAX_LINES` pairs of intercept and slope.
 If sums are unmasked, the guard refuses counts of few patients, and sums that rest on few patients whose predictions
 differ from the rest.
 """
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Lengths, Message, array, text, texts
 from multicentre.core.steps import Release, step
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError
-from multicentre.statistics.line import MOST_LINES
+from multicentre.statistics.line import MAX_LINES
 from multicentre.validation.scoring.classes.curves import derive_line, fit_line, merge_bins
 from multicentre.validation.scoring.classes.maths import N_BINS, WIDEST, brier_losses
 from multicentre.validation.scoring.classes.site import ERROR, ClassPart
 from multicentre.validation.scoring.judging import (
     ALONE_HINT,
     FIXED,
-    LARGEST_FIXED,
+    MAX_FIXED,
     RECORDS,
     ScoreNames,
     fixed,
@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MAX_SUBGROUPS = 100  # far more levels than a category of patients has
 # Log odds of a calibration are kept within this; their squares times 2^24 are integers that doubles represent.
-LARGEST_ODDS = 1000.0
+MAX_ODDS = 1000.0
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class Profile(Release):
     """Records and predictions by bin of log odds; the first row is of all records, then one row per subgroup."""
 
     counts: Integers = array("records without and with the class by bin", ("v", 2, "b"), dtype="i8", bound=RECORDS)
-    predicted: Integers = array("sums of predictions, times 2^24", ("v", "b"), dtype="i8", bound=LARGEST_FIXED)
-    squares: Integers = array("sums of squared errors, times 2^24", ("v",), dtype="i8", bound=LARGEST_FIXED)
-    fourths: Integers = array("sums of their squares, times 2^24", ("v",), dtype="i8", bound=LARGEST_FIXED)
+    predicted: Integers = array("sums of predictions, times 2^24", ("v", "b"), dtype="i8", bound=MAX_FIXED)
+    squares: Integers = array("sums of squared errors, times 2^24", ("v",), dtype="i8", bound=MAX_FIXED)
+    fourths: Integers = array("sums of their squares, times 2^24", ("v",), dtype="i8", bound=MAX_FIXED)
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class LinesRequest(Subgroups):
 class Derivatives(Release):
     """Derivatives of the log-likelihood by intercept and slope."""
 
-    deviances: Integers = array("deviances, times 2^24", (2, "v"), dtype="i8", bound=LARGEST_FIXED)
-    gradients: Integers = array("first derivatives, times 2^24", (2, "v", 2), dtype="i8", bound=LARGEST_FIXED)
-    informations: Integers = array("second derivatives, times 2^24", (2, "v", 3), dtype="i8", bound=LARGEST_FIXED)
+    deviances: Integers = array("deviances, times 2^24", (2, "v"), dtype="i8", bound=MAX_FIXED)
+    gradients: Integers = array("first derivatives, times 2^24", (2, "v", 2), dtype="i8", bound=MAX_FIXED)
+    informations: Integers = array("second derivatives, times 2^24", (2, "v", 3), dtype="i8", bound=MAX_FIXED)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class SiteProfile(Release):
 
     scores: Floats = array("score; NaN if it rests on too few records", ("s",))
     counts: Integers = array("records without and with the class by bin", (2, "b"), dtype="i8", bound=RECORDS)
-    predicted: Integers = array("sums of predictions by bin, times 2^24", ("b",), dtype="i8", bound=LARGEST_FIXED)
+    predicted: Integers = array("sums of predictions by bin, times 2^24", ("b",), dtype="i8", bound=MAX_FIXED)
     borders: Floats = array("log odds between bins, to the nearest 1/32", ("e",))
 
 
@@ -186,9 +186,9 @@ class ClassEvaluationPart(ClassPart):
         """Sum derivatives of the log-likelihood of intercept and slope of the predicted log odds."""
         self._answer_few(request)
         rows = self._rows(request, request.chosen)
-        if request.lines.shape[1] != len(rows) or np.abs(request.lines).max(initial=0.0) > LARGEST_ODDS:
+        if request.lines.shape[1] != len(rows) or np.abs(request.lines).max(initial=0.0) > MAX_ODDS:
             raise MessageError(
-                f"lines must be those of {len(rows)} groups, within {LARGEST_ODDS:g}; "
+                f"lines must be those of {len(rows)} groups, within {MAX_ODDS:g}; "
                 f"got {request.lines.shape[1]}, or larger ones",
                 where="sum_lines",
             )
@@ -242,11 +242,11 @@ class ClassEvaluationPart(ClassPart):
 
     @cached_property
     def line_scores(self) -> Floats:
-        """Log odds of the second class within `LARGEST_ODDS`, shape (n,), also where the probability rounds to 1."""
+        """Log odds of the second class within `MAX_ODDS`, shape (n,), also where the probability rounds to 1."""
         odds = self.log_odds()
         if odds is None:
             return self.scores[:, 0]
-        return np.clip(np.nan_to_num(odds), -LARGEST_ODDS, LARGEST_ODDS)
+        return np.clip(np.nan_to_num(odds), -MAX_ODDS, MAX_ODDS)
 
     def log_odds(self) -> Floats | None:
         """Return the log odds of the second class if the model has them before rounding, shape (n,)."""
@@ -284,9 +284,9 @@ class ClassEvaluationPart(ClassPart):
         earlier = [one for one in self.memory.requests if one.startswith("sum_lines ")]
         if digest in earlier:
             return
-        if len(earlier) >= MOST_LINES:
+        if len(earlier) >= MAX_LINES:
             raise ConfigurationError(
-                f"a session must request at most {MOST_LINES} intercepts and slopes; got more",
+                f"a session must request at most {MAX_LINES} intercepts and slopes; got more",
                 where="sum_lines",
                 hint="Start a new session.",
             )

@@ -26,7 +26,7 @@ from multicentre.errors import ConfigurationError, MessageError
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.gaps import count_left_out
 from multicentre.validation.scoring.judging import (
-    LARGEST_FIXED,
+    MAX_FIXED,
     RECORDS,
     JudgingPart,
     SiteScores,
@@ -66,8 +66,8 @@ class Losses(Release):
     """Sums of losses, as integers, so that they do not depend on the distribution of records over sites."""
 
     n_records: int = count("records", unit="records", bound=RECORDS)
-    log: int = count("sum of log losses, times 2^24", bound=LARGEST_FIXED)
-    brier: int = count("sum of Brier scores, times 2^24", bound=LARGEST_FIXED)
+    log: int = count("sum of log losses, times 2^24", bound=MAX_FIXED)
+    brier: int = count("sum of Brier scores, times 2^24", bound=MAX_FIXED)
 
 
 @dataclass(frozen=True)

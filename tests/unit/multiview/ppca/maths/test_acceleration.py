@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.multiview.ppca.maths.acceleration import MOST_POINTS, Trail, extrapolate
+from multicentre.multiview.ppca.maths.acceleration import MAX_POINTS, Trail, extrapolate
 from multicentre.multiview.ppca.maths.gauge import prior_units
 from support.examples import examples
 
@@ -63,7 +63,7 @@ def test_few_points_are_kept_and_they_move_with_the_units():
     trail = Trail.begin(2)
     for number in range(30):
         trail = trail.accept(np.full(2, float(number)), np.full(2, number + 1.0), float(number))
-    assert len(trail.points) == MOST_POINTS
+    assert len(trail.points) == MAX_POINTS
     moved = trail.moved(lambda point: 2.0 * point)
     assert (moved.points == 2.0 * trail.points).all()
     assert (moved.images == 2.0 * trail.images).all()

@@ -16,7 +16,7 @@ from multicentre.phenotyping.scores import factor_match_score
 from multicentre_papers.baselines.cp import CPALS
 from multicentre_papers.dpfact import fits, published
 from multicentre_papers.dpfact.plan import Plan
-from multicentre_papers.dpfact.samples import MOST_OF_RANK, draw_planted
+from multicentre_papers.dpfact.samples import MAX_OF_RANK, draw_planted
 from multicentre_papers.runner.section import (
     FitCallback,
     Row,
@@ -137,9 +137,9 @@ def _demo(plan: Plan) -> Iterator[Row]:
         return
     assert labelled.tensor.outcomes is not None
     for method in (CP_ALS, TRIP, PLAIN, RANDOM):
-        model = _phenotypes(method, labelled, MOST_OF_RANK, plan, 0)
+        model = _phenotypes(method, labelled, MAX_OF_RANK, plan, 0)
         memberships = model.memberships(labelled.tensor)
         for split in range(plan.n_splits):
             area = fits.auc_of(memberships, labelled.tensor.outcomes, split)
-            place = {"sample": DEMO, "method": method, "rank": MOST_OF_RANK, "seed": split}
+            place = {"sample": DEMO, "method": method, "rank": MAX_OF_RANK, "seed": split}
             yield {**place, "auc": area, "n_patients": len(labelled), "n_died": int(labelled.tensor.outcomes.sum())}

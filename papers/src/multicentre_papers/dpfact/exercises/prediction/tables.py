@@ -20,7 +20,7 @@ from multicentre_papers.dpfact.exercises.prediction.measure import (
     TRUE_MEMBERSHIPS,
 )
 from multicentre_papers.dpfact.plan import Plan
-from multicentre_papers.dpfact.samples import MOST_OF_RANK
+from multicentre_papers.dpfact.samples import MAX_OF_RANK
 from multicentre_papers.runner.markdown import NOTHING, markdown, mean_and_spread
 from multicentre_papers.runner.section import Row, Section, distinct, mean, pick, skipped
 
@@ -55,7 +55,7 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
         patients, died = demo[0]["n_patients"], demo[0]["n_died"]
         held_out = round(fits.HELD_OUT * patients)
         caption = DEMO_CAPTION.format(
-            rank=MOST_OF_RANK, n=plan.n_splits, patients=patients, died=died, held_out=held_out
+            rank=MAX_OF_RANK, n=plan.n_splits, patients=patients, died=died, held_out=held_out
         )
         blocks += [caption, markdown(["method", "AUC"], area_cells)]
     figures = {

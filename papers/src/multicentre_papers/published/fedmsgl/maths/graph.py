@@ -21,7 +21,7 @@ from multicentre.clustering.hypergraph import normalise_incidence
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Lower limit of a hyperedge weight, so that no vertex has degree 0.
-LEAST_WEIGHT = 1e-12
+MIN_WEIGHT = 1e-12
 
 
 def measure_squares(points: Floats) -> Floats:
@@ -138,7 +138,7 @@ def factor_hypergraph(members: Integers, weights: Floats) -> csr_array:
     [[0.5, 0.5], [0.5, 0.5]]
     """
     n, k = members.shape
-    repeated = np.repeat(np.maximum(weights, LEAST_WEIGHT), k)
+    repeated = np.repeat(np.maximum(weights, MIN_WEIGHT), k)
     edges = csr_array((repeated, members.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
     return normalise_incidence(csr_array(edges.T))
 

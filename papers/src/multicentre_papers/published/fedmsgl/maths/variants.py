@@ -36,7 +36,7 @@ from multicentre_papers.published.fedmsgl.maths.local import (
 
 Floats = NDArray[np.float64]
 # Largest distance in an exponent: the sum of weights is then positive and finite for exp(-d) and exp(d).
-LARGEST_DISTANCE = 30.0
+MAX_DISTANCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def weigh_distances(distances: Floats, variant: Variant) -> tuple[Floats, float]
     >>> shares.tolist(), round(total, 3)
     ([0.5, 0.5], 0.368)
     """
-    theta = variant.weigh(np.minimum(distances, LARGEST_DISTANCE))
+    theta = variant.weigh(np.minimum(distances, MAX_DISTANCE))
     total = float(theta.sum())
     return theta / total, total
 
