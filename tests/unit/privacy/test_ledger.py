@@ -15,7 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.errors import IntegrityError
-from multicentre.privacy.ledger import GENESIS, Head, Ledger, ledger_as_csv, read_ledger, repair_ledger, verify_ledger
+from multicentre.privacy.ledger import (
+    GENESIS,
+    Head,
+    Ledger,
+    entries_of_all,
+    ledger_as_csv,
+    read_ledger,
+    repair_ledger,
+    verify_ledger,
+)
+from multicentre.privacy.secure_sum.identity import Identity
 from support.examples import examples
 
 FIELD = {"field": "views[é]", "shape": [2, 3], "bytes": 48, "patients": 30, "sha256": "0" * 64}
@@ -339,3 +349,36 @@ def test_a_ledger_that_cannot_be_written_says_so_and_does_not_grow(tmp_path, mon
     monkeypatch.undo()
     assert ledger.head.entries == 3
     assert ledger.append("release", {})["entry"] == 4
+
+
+def test_the_repair_is_of_the_study_of_the_entries_unless_another_is_named(tmp_path):
+    for number, (study, named, expected) in enumerate(
+        [("bones", "", "bones"), ("bones", "other", "other"), ("", "", None), ("", "named", "named")]
+    ):
+        path = tmp_path / f"{number}.jsonl"
+        Ledger(path, study=study).append("release", {"step": "x"})
+        path.write_bytes(path.read_bytes() + b"{torn")
+        repair_ledger(path, study=named)
+        assert list(read_ledger(path))[-1].get("study") == expected
+
+
+def test_all_ledgers_of_a_folder_are_read_without_their_truncated_entries(tmp_path):
+    for name in ("b", "a"):
+        filled(tmp_path / f"{name}.jsonl", 2)
+    (tmp_path / "notes.txt").write_text("no ledger")
+    (tmp_path / "b.jsonl").write_bytes((tmp_path / "b.jsonl").read_bytes() + b"{torn")
+    entries = list(entries_of_all(tmp_path))
+    assert [entry["entry"] for entry in entries] == [1, 2, 1, 2]
+    assert entries[:2] == list(read_ledger(tmp_path / "a.jsonl"))
+    (tmp_path / "a.jsonl").write_bytes(b"[]\n")
+    with pytest.raises(IntegrityError, match="entry 1 "):
+        list(entries_of_all(tmp_path))
+
+
+def test_the_end_of_a_signed_ledger_names_study_and_key():
+    signer = Identity.generate()
+    for study in ("bones", ""):
+        ledger = Ledger(signer=signer, study=study)
+        entry = ledger.append("release", {})
+        assert ledger.head == Head(1, entry["hash"], study, signer.public.hex(), entry["signature"])
+        assert ledger.head.is_signed

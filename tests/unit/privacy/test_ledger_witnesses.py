@@ -512,5 +512,6 @@ def test_a_ledger_is_compared_with_the_ends_of_all_parties():
     ],
 )
 def test_entries_that_are_missing_or_rewritten_are_detected(head, entries, reason):
-    with pytest.raises(IntegrityError, match=reason):
+    with pytest.raises(IntegrityError, match=reason) as caught:
         against({"lyon": [("oslo", head)]}, entries)
+    assert caught.value.where in ("ledger.jsonl", "lyon, oslo")  # the latter of a signature
