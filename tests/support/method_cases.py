@@ -626,11 +626,16 @@ PREDICTS_NOTHING = CLUSTERS | {
 }
 
 
+# Methods that exist to be compared with.
+COMPARED = {"trip", "fed-mvl", "fed-mvfcm", "fed-mvfpc", "ada-boost-f", "dist-boost-f", "pre-weak-f", "local-forests"}
+
+
 def each_of(names: Iterable[str]) -> pytest.MarkDecorator:
-    """Parametrise a test by the names of cases; variants of a method and methods that need torch are slow."""
-    slow = pytest.mark.slow
+    """Parametrise a test by the names of cases; variants, compared methods and those that need torch are dealt out."""
+    apart = NEED_TORCH | COMPARED
+    marks = pytest.mark.slow, pytest.mark.dealt(3)
     return pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=slow) if "," in name or name in NEED_TORCH else name for name in names]
+        "name", [pytest.param(name, marks=marks) if "," in name or name in apart else name for name in names]
     )
 
 
