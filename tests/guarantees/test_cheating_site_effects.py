@@ -114,7 +114,7 @@ def fitted_cox():
     sites = {}
     for place in range(3):
         rng = np.random.default_rng(place)
-        X, time = rng.normal(size=(200, 1)), rng.exponential(10.0, size=200)
+        X, time = rng.normal(size=(200, 1)), rng.exponential(5.0 * 2.0**place, size=200)
         sites[f"s{place}"] = mc.data.SurvivalData(X, time, rng.random(200) < 0.7, columns=["age"])
     return mc.survival.FedMixedCox(n_times=8).fit(federate(sites, policy=mc.Policy(min_patients=10)))
 
@@ -135,8 +135,8 @@ def test_a_hazard_at_one_time_does_not_show_who_is_at_risk_there():
 def test_a_hazard_ratio_that_outweighs_all_others_is_refused():
     sites = tables(classes=False)
     sites = {
-        site: mc.data.SurvivalData(data.X, np.arange(1.0, N + 1), np.ones(N, dtype=bool))
-        for site, data in sites.items()
+        site: mc.data.SurvivalData(data.X, 2.0**place * np.arange(1.0, N + 1), np.ones(N, dtype=bool))
+        for place, (site, data) in enumerate(sites.items())
     }
     model = mc.survival.FedMixedCox(n_times=4).fit(federate(sites, policy=mc.Policy(min_patients=5)))
     session, request = model.session, model._fitted.request
