@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from support.method_cases import CASES
+from support.method_cases import CASES, COMPARED, NEED_TORCH
 
 pytest.importorskip("flwr", reason="the extra flower is not installed")
 
 from support.loopback import Renamed, connected_agents
 
-# A call over real processes takes half a second, and only the content of messages differs: one method per site part
-# with masks, and some without. What other variants send is taken through the wire in test_remote.py.
-MASKED = {getattr(case.make(), "site_part", None): name for name, case in reversed(CASES.items())}.values()
+# A call over real processes takes half a second, and only the content of messages differs: one method per site part of
+# the package with masks, and some without. What others send is taken through the wire in test_remote.py.
+OWN = {name: case for name, case in reversed(CASES.items()) if name not in COMPARED | NEED_TORCH}
+MASKED = {
+    getattr(case.make(), "site_part", None): name for name, case in OWN.items() if "published" not in name
+}.values()
 UNMASKED = ("toy-mean", "dpfact", "fed-msgl")
 pytestmark = [
     pytest.mark.slow,
@@ -24,7 +27,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def carrier(tmp_path_factory):
     """Carry letters to as many agents as the largest case has sites."""
-    with connected_agents(tmp_path_factory.mktemp("loopback")) as bridge:
+    most = max(len(CASES[name].sites()) for name in (*MASKED, *UNMASKED))
+    with connected_agents(tmp_path_factory.mktemp("loopback"), most) as bridge:
         yield bridge
 
 
