@@ -12,7 +12,7 @@ from multicentre.boosting.site import BoostingSite
 from multicentre.errors import ConfigurationError
 from multicentre.statistics.quantiles import cuts_for_bins
 from multicentre.statistics.quantiles.maths import coarsen
-from multicentre.survival.agreement.messages import Agreed, Scale
+from multicentre.survival.agreement.messages import Prepared, Scale
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import column_edges
 from multicentre.survival.deep_surv.site import DeepSite
@@ -61,7 +61,7 @@ def test_forged_centres_and_spreads_locate_a_patient_to_its_grid_cell_at_most():
 def agreement(*thresholds):
     edges, none = np.array(thresholds), np.array([1.0])
     first = np.array([0, len(edges)])
-    return Agreed(("x0",), "", 1, 3.0 * N, 3.0 * N, np.array([1.0, 9.0]), none, none, edges, first)
+    return Prepared(("x0",), "", 1, 3.0 * N, 3.0 * N, np.array([1.0, 9.0]), none, none, edges, first)
 
 
 @pytest.mark.parametrize("offset", [1e-9, 1e-6, 1e-4])
@@ -142,7 +142,9 @@ def test_cuts_of_a_search_separate_the_records_that_values_do():
 def test_a_grid_as_fine_as_days_is_refused(part):
     """A step that counts by time, whichever it is, needs an agreement, and there is none on so many times."""
     data, times = SITES["site-0"], np.linspace(0.001, 4.0, 257)
-    agreed = Agreed(data.columns, data.unit, 1, 1.0, 1.0, times, np.zeros(1), np.ones(1), np.zeros(1), np.array([0, 1]))
+    agreed = Prepared(
+        data.columns, data.unit, 1, 1.0, 1.0, times, np.zeros(1), np.ones(1), np.zeros(1), np.array([0, 1])
+    )
     session = mc.Federation.in_process(SITES, secure_sum=True, policy=mc.Policy(exact_times=True)).begin(part)
     with pytest.raises(ConfigurationError, match="257 times, which is too fine"):
         session.sum(part.agree, agreed)

@@ -10,7 +10,7 @@ from multicentre.data.records import effective_number
 from multicentre.errors import ConfigurationError, DisclosureRefused, MulticentreError, RefusedByPolicy
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
-from multicentre.survival.agreement.messages import Agreed, OfCause
+from multicentre.survival.agreement.messages import OfCause, Prepared
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.site import CoxSite
 
@@ -39,7 +39,7 @@ class Site:
         n, m = float(len(data)), float(data.event.sum())
         first = np.zeros(len(columns) + 1, dtype=np.int64)
         scale = np.zeros(len(columns)), np.ones(len(columns))
-        self.ask(CoxSite.agree, Agreed(columns, data.unit, 1, n, m, times, *scale, none, first))
+        self.ask(CoxSite.agree, Prepared(columns, data.unit, 1, n, m, times, *scale, none, first))
 
     def ask(self, step, request):
         self.sent += 1

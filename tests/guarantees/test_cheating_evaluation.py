@@ -7,7 +7,7 @@ import multicentre as mc
 from multicentre.core.differencing import EarlierPredictions
 from multicentre.core.messages import Nothing
 from multicentre.errors import ConfigurationError, RefusedByPolicy
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.agreement.sketch import time_edges
 from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.site import EvaluationSite
@@ -32,11 +32,11 @@ def site_of(data, model, grid, places, at, *, masked=False):
     part.least_behind = LEAST
     d = len(data.columns)
     part.agree(
-        Agreed(data.columns, "days", 1, float(len(data)), float(data.event.sum()), np.array([1000.0]),
+        Prepared(data.columns, "days", 1, float(len(data)), float(data.event.sum()), np.array([1000.0]),
                np.zeros(d), np.ones(d), np.zeros(0), np.zeros(d + 1, dtype=np.int64))
     )  # fmt: skip
     packed = np.frombuffer(pack(model), dtype=np.uint8)
-    part.judge(messages.Judged(packed, np.zeros(d), grid, np.array(places), np.array(at)))
+    part.judge(messages.Scored(packed, np.zeros(d), grid, np.array(places), np.array(at)))
     return part
 
 

@@ -10,7 +10,7 @@ from multicentre.survival.fitted_models import CoxModel
 from multicentre.validation import ClassifierValidation, evaluate_classifier, model_from_mapping, score
 from multicentre.validation.external.site import GivenClassPart
 from multicentre.validation.scoring.classes.curves import merge_bins
-from multicentre.validation.scoring.judging import Judged, ScoreNames
+from multicentre.validation.scoring.judging import Scored, ScoreNames
 from multicentre.validation.scoring.tables import table_model
 
 N = 200
@@ -91,7 +91,7 @@ def test_a_site_among_others_does_not_evaluate_itself_alone():
     sites = {"graz": site(), "oslo": site(1)}
     session = mc.Federation.in_process(sites, secure_sum=False).begin(GivenClassPart)
     given = table_model(model(age=0.5))
-    session.ask(GivenClassPart.judge, Judged(type(given).__name__, np.frombuffer(encode(given), dtype=np.uint8)))
+    session.ask(GivenClassPart.judge, Scored(type(given).__name__, np.frombuffer(encode(given), dtype=np.uint8)))
     with pytest.raises(DisclosureRefused, match="not alone"):
         session.ask(GivenClassPart.evaluate_alone, ScoreNames(("roc_auc",)))
 

@@ -10,7 +10,7 @@ from multicentre.core.messages import Nothing
 from multicentre.data.missing.values import MissingValues
 from multicentre.data.records import fewest_told_apart
 from multicentre.errors import ConfigurationError, IntegrityError, MessageError
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.deep_surv import FedDeepSurv
 from multicentre.survival.deep_surv import site as deep
 from multicentre.survival.deep_surv.site import DeepSite
@@ -38,7 +38,7 @@ def agreed_by(part, times=TIMES):
     data, d = part.data, len(part.data.columns)
     part.least_behind = LEAST
     part.agree(
-        Agreed(data.columns, "days", 1, float(len(data)), float(data.event.sum()), times, np.zeros(d),
+        Prepared(data.columns, "days", 1, float(len(data)), float(data.event.sum()), times, np.zeros(d),
                np.ones(d), np.zeros(0), np.zeros(d + 1, dtype=np.int64))
     )  # fmt: skip
     return part
@@ -209,7 +209,7 @@ def test_a_stack_is_asked_on_a_coarse_grid_for_patients_that_are_there():
 def test_a_stack_whose_file_was_tampered_with_is_refused(tmp_path):
     stack = FedStack(weights=[0.25, 0.75])
     part = agreed_by(StackSite("lyon", patients()))
-    stack.agreed_ = Agreed(**{name: getattr(part.agreed, name) for name in Agreed.declarations()})
+    stack.agreed_ = Prepared(**{name: getattr(part.agreed, name) for name in Prepared.declarations()})
     stack.weights_, stack.brier_, stack.history_ = np.array([0.25, 0.75]), np.zeros(0), []
     stack.privacy_, stack.missing_values_ = None, MissingValues("mean", (), (), 0, 0)
     stack.model_ = Mixture.of([flat(0.001), flat(0.002)], stack.weights_, 3)

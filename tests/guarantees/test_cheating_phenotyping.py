@@ -16,7 +16,7 @@ from multicentre.phenotyping.agreement import Fewest, TensorPart
 from multicentre.phenotyping.dpfact import messages
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.kernels.effective_counts import fewest_in_gram, fewest_in_products
-from multicentre.phenotyping.outcome.messages import Among, Model, Prepare
+from multicentre.phenotyping.outcome.messages import Model, PatientSubset, Prepare
 from multicentre.phenotyping.outcome.site import OutcomeSite
 from multicentre_papers.baselines.trip import messages as trip
 from multicentre_papers.baselines.trip.site import TRIPSite
@@ -43,7 +43,7 @@ def singled_out(rest):
 
 def prepared(rest, data=None):
     part = DPFactSite("lyon", patients() if data is None else data)
-    part.agree(messages.Agreed(CODES))
+    part.agree(messages.Prepared(CODES))
     part.begin(messages.Begin(singled_out(rest), 0))
     return part
 
@@ -91,7 +91,7 @@ def test_every_step_is_refused_unmasked_and_never_stands_in_the_ledger_as_restin
     sites = {"lyon": patients(), "oslo": patients(25)}
     with mc.Federation.in_process(sites, secure_sum=False) as federation:
         handle = federation.begin(DPFactSite)
-        handle.ask(DPFactSite.agree, messages.Agreed(CODES))
+        handle.ask(DPFactSite.agree, messages.Prepared(CODES))
         handle.ask(DPFactSite.begin, messages.Begin(singled_out(0.0), 0))
         # Counts over predictions of nearly 0 are beyond their range, which is looked at first.
         with pytest.raises(
@@ -114,7 +114,7 @@ def test_forged_memberships_that_leave_a_cell_to_one_of_many_who_share_its_codes
     places = [(patient, 0, 0) for patient in range(40)] + [(patient, 1, 1) for patient in range(39)]
     data = EventTensor(np.array(sorted(places)), np.ones(79), {mode: list(names) for mode, names in CODES.items()})
     part = DPFactSite("lyon", data)
-    part.agree(messages.Agreed(CODES))
+    part.agree(messages.Prepared(CODES))
     # A second code with a large negative weight pulls the memberships of all who have it to 0.
     factors = {"procedure": np.array([[1.0], [-1.0]]), "diagnosis": np.array([[1.0], [1.0]])}
     part.begin(messages.Begin(factors, 0))
@@ -125,7 +125,7 @@ def test_forged_memberships_that_leave_a_cell_to_one_of_many_who_share_its_codes
 @each_forgery
 def test_trip_counts_the_patients_behind_each_cell(rest):
     part = TRIPSite("lyon", patients())
-    part.agree(trip.Agreed(CODES, 0))
+    part.agree(trip.Prepared(CODES, 0))
     part.begin(trip.Begin(singled_out(rest), 0.0, True, 5))
     request = trip.Draw(singled_out(rest), 1e-6)
     assert part.fit_near_consensus(request).patients == 1
@@ -141,7 +141,7 @@ def test_a_product_of_two_phenotypes_that_one_patient_has_both_of_rests_on_one()
     part = OutcomeSite("lyon", data)
     factors = {mode: np.eye(2) for mode in CODES}
     part.prepare(Prepare(CODES, factors, nonnegative=True, test_size=0.0, seed=0, n_bins=10))
-    moments = part.sum_moments(Among(True))
+    moments = part.sum_moments(PatientSubset(True))
     assert moments.products[0, 1] == pytest.approx(1.0)
     assert moments.patients == 1
     model = Model(True, np.zeros(3), np.zeros(2), np.ones(2))

@@ -17,7 +17,7 @@ from multicentre.validation.scoring.classes import site as of_classes
 from multicentre.validation.scoring.classes.curves import join_small
 from multicentre.validation.scoring.classes.profiles import LinesRequest, ProfileRequest, Subgroups
 from multicentre.validation.scoring.events import EventPart
-from multicentre.validation.scoring.judging import FIXED, MAX_FIXED, Judged, ScoreNames, judge
+from multicentre.validation.scoring.judging import FIXED, MAX_FIXED, Scored, ScoreNames, judge
 from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, table_model
 from multicentre.validation.scoring.views import RowLaw, RowPart
 from multicentre_papers.baselines.adaboost_f.scoring import VotedTrees
@@ -60,7 +60,7 @@ def singling_out(message):
 
 
 def judged(message, kind="BoostedTrees"):
-    return Judged(kind, np.frombuffer(encode(message), dtype=np.uint8))
+    return Scored(kind, np.frombuffer(encode(message), dtype=np.uint8))
 
 
 def part_of(data, message, *, masked=False):

@@ -9,7 +9,7 @@ from multicentre.core.messages import Nothing
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, MessageError
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.agreement.sketch import time_edges
 from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeierSite
 from multicentre.survival.curves.tables.site import ByGroup
@@ -20,8 +20,8 @@ from multicentre.survival.rsf.messages import check_sampling
 from multicentre.survival.surf.site import ForestSite, Order
 from multicentre.survival.surv_boost import messages as boosting
 from multicentre.survival.surv_boost.site import BoostSite
-from multicentre_papers.baselines.adaboost_f.messages import Agreed as ClassAgreed
 from multicentre_papers.baselines.adaboost_f.messages import FitTree as ClassTree
+from multicentre_papers.baselines.adaboost_f.messages import Prepared as ClassAgreed
 from multicentre_papers.baselines.adaboost_f.site import ClassSite
 
 LEAST = 10
@@ -44,7 +44,7 @@ def part_of(kind, data=DATA, times=GRID, edges=((), ())):
     first = np.cumsum([0, *map(len, edges)]).astype(np.int64)
     n, zeros = float(len(data)), np.zeros(2)
     thresholds = np.concatenate([np.asarray(each, dtype=float) for each in edges])
-    part.agree(Agreed(data.columns, data.unit, 1, n, n, np.asarray(times), zeros, zeros + 1, thresholds, first))
+    part.agree(Prepared(data.columns, data.unit, 1, n, n, np.asarray(times), zeros, zeros + 1, thresholds, first))
     return part
 
 
@@ -71,7 +71,7 @@ EARLY = np.array([1.0, 200.0, 600.0])
 def begun(edges, *, n_folds=0):
     """Return a part with three intervals, of which all reach the first and many the last."""
     part = part_of(HazardSite, times=EARLY, edges=edges)
-    part.begin(messages.Beginning(np.full(len(EARLY), -3.0), 0, 1.0, n_folds, min(n_folds, 1)))
+    part.begin(messages.InitialState(np.full(len(EARLY), -3.0), 0, 1.0, n_folds, min(n_folds, 1)))
     return part
 
 
@@ -173,10 +173,10 @@ def test_the_smallest_leaf_counts_at_any_depth_of_a_tree(seed, n_folds):
 def test_the_fewest_who_reach_an_interval_count():
     times = np.array([60.0, np.sort(DATA.time)[-8]])
     part = part_of(HazardSite, times=times)
-    part.begin(messages.Beginning(np.full(2, -3.0), 0, 1.0, 0, 0))
+    part.begin(messages.InitialState(np.full(2, -3.0), 0, 1.0, 0, 0))
     assert part.count_intervals(Nothing()).patients <= 10
     few = part_of(HazardSite, times=np.array([60.0, 4e3, 5e3]))
-    few.begin(messages.Beginning(np.full(3, -3.0), 0, 1.0, 0, 0))
+    few.begin(messages.InitialState(np.full(3, -3.0), 0, 1.0, 0, 0))
     assert few.sum_slopes(ask(0)).patients < LEAST
 
 

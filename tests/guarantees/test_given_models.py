@@ -13,7 +13,7 @@ from multicentre.errors import DisclosureRefused
 from multicentre.studies.study_file import study_from_mapping
 from multicentre.validation import ClassifierValidation, RegressorValidation, model_from_mapping
 from multicentre.validation.external.site import GivenClassPart
-from multicentre.validation.scoring.judging import Judged
+from multicentre.validation.scoring.judging import Scored
 from multicentre.validation.scoring.tables import table_model
 
 SITES = ("graz", "lyon", "oslo")
@@ -72,7 +72,7 @@ def approved():
 
 def sent(content):
     model = table_model(model_from_mapping(content))
-    judged = Judged(type(model).__name__, np.frombuffer(encode(model), dtype=np.uint8))
+    judged = Scored(type(model).__name__, np.frombuffer(encode(model), dtype=np.uint8))
     return Call("score", "fit", 1, GivenClassPart.judge, judged, SITES)
 
 

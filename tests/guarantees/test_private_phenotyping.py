@@ -65,7 +65,7 @@ def spent_at(tmp_path, site="site-0"):
 # --- noise -----------------------------------------------------------------------------------------------------------
 
 WIDE = simulate_events(60, (200, 250), rate=0.3, seed=4)
-AGREED = messages.Agreed(WIDE.tensor.codes)
+AGREED = messages.Prepared(WIDE.tensor.codes)
 
 
 def asks_of_every_private_step():

@@ -15,7 +15,7 @@ from multicentre.boosting.site import BoostingSite
 from multicentre.core.calls import Call, Refused
 from multicentre.core.messages import Message
 from multicentre.errors import DataError, DisclosureRefused
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeierSite
 
 N, MINIMUM = 60, 10
@@ -96,7 +96,7 @@ def test_a_chosen_end_of_follow_up_has_no_few_patients_before_it(n_before, refus
     data = followed(0)
     ends = float(np.sort(data.time)[n_before - 1 : n_before + 1].mean())
     none, d = np.zeros(0), len(data.columns)
-    request = Agreed(
+    request = Prepared(
         data.columns, data.unit, 1, 3.0 * N, 1.5 * N, np.array([5.0, 20.0]), np.zeros(d), np.ones(d), none,
         np.zeros(d + 1, dtype=np.int64), ends=ends,
     )  # fmt: skip

@@ -169,7 +169,7 @@ JUDGED = {
         "ClassEvaluationPart.evaluate_alone": "scores and merged bins of the only site of a call; refused to any other",
         "ClassEvaluationPart.name_subgroups": NAMES,
     },
-    "validation/scoring/judging.py": {"JudgingPart.judge": TAKES, "JudgingPart.score_own": OWN_SCORE},
+    "validation/scoring/judging.py": {"ScoringPart.judge": TAKES, "ScoringPart.score_own": OWN_SCORE},
     "validation/stratifier/site.py": {"StratifierSite.describe": NAMES, "StratifierSite.settle": TAKES},
 }
 

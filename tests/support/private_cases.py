@@ -130,7 +130,7 @@ def factors(rank: int = 2, scale: float = 1.0) -> dict[str, np.ndarray]:
     return drawn
 
 
-AGREED = dpfact_messages.Agreed(EVENT_CODES)
+AGREED = dpfact_messages.Prepared(EVENT_CODES)
 PRODUCTS = dpfact_messages.ClipProducts(factors(), "diagnosis", 5, 0.1, 0.1)
 PASSES = dpfact_messages.PassPatients(factors(1), "diagnosis", 5, n_passes=2, step=1e-3, largest_product=0.01, seed=3)
 HOSTILE_FACTORS = [
@@ -143,10 +143,10 @@ HOSTILE_FACTORS = [
     dict(reversed(factors().items())),
 ]
 HOSTILE_AGREEMENTS = [
-    dpfact_messages.Agreed({**EVENT_CODES, "procedure": ("p1", "p1")}),
-    dpfact_messages.Agreed(dict(reversed(EVENT_CODES.items()))),
-    dpfact_messages.Agreed({mode: names[:2] for mode, names in EVENT_CODES.items()}),
-    dpfact_messages.Agreed({**EVENT_CODES, "procedure": ("unknown",)}),
+    dpfact_messages.Prepared({**EVENT_CODES, "procedure": ("p1", "p1")}),
+    dpfact_messages.Prepared(dict(reversed(EVENT_CODES.items()))),
+    dpfact_messages.Prepared({mode: names[:2] for mode, names in EVENT_CODES.items()}),
+    dpfact_messages.Prepared({**EVENT_CODES, "procedure": ("unknown",)}),
 ]
 
 

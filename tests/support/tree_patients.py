@@ -3,7 +3,7 @@
 import numpy as np
 
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.agreement.messages import Agreed, Patients
+from multicentre.survival.agreement.messages import Patients, Prepared
 
 
 def draw_data(n=240, *, seed=0):
@@ -31,5 +31,5 @@ def lossless(data, *, grid=None):
     n, first = float(len(data)), np.cumsum([0, *map(len, edges)])
     centre, spread = data.X.mean(axis=0), np.ones(data.X.shape[1])
     total = float((data.event == 1).sum())
-    agreed = Agreed(data.columns, "", 1, n, total, times, centre, spread, np.concatenate(edges), first)
+    agreed = Prepared(data.columns, "", 1, n, total, times, centre, spread, np.concatenate(edges), first)
     return Patients(data, agreed)

@@ -365,7 +365,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         start = self._agree(session, described, features, gaps)
         agreement.begin(session, start)
         watched = self._watched(session, described, means)
-        initial = messages.Grown.none() if self._initial is None else to_grown(self._initial, start)
+        initial = messages.BuiltTrees.none() if self._initial is None else to_grown(self._initial, start)
         plan = plan_of(self.get_params(deep=False), start)
         grown, self.history_ = grow_trees(session, start, plan, watched, initial)
         self.n_initial_rounds_ = len(initial.roots) // len(start.base)

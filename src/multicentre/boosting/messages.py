@@ -232,7 +232,7 @@ class Memory(Start, Trees):
 
 
 @dataclass(frozen=True)
-class Grown(Trees):
+class BuiltTrees(Trees):
     """State of the coordinator: the trees so far with the statistics of their nodes."""
 
     gain: Floats = array("by how much a split lowered the loss", ("m",), dtype="f4")

@@ -83,7 +83,7 @@ class Gains:
         self._bounds = np.tile(NO_BOUNDS, (len(start.base), 1))
         self._paths = [frozenset[int]()] * len(start.base)
 
-    def find_splits(self, trees: messages.Grown, leaves: Integers, sums: Sums, depth: int) -> Splits:
+    def find_splits(self, trees: messages.BuiltTrees, leaves: Integers, sums: Sums, depth: int) -> Splits:
         """Return the split of each leaf."""
         penalty, columns = self._plan.penalty, self._plan.columns
         permitted = None if columns.is_free else self._permitted(trees, leaves, depth)
@@ -100,7 +100,7 @@ class Gains:
         cover = (totals[:, 1] * penalty.curvature_unit).astype(np.float32)
         return {"cover": cover, "weight": newton_steps(totals, penalty, self._bounds)}
 
-    def _permitted(self, trees: messages.Grown, leaves: Integers, depth: int) -> NDArray[np.bool_]:
+    def _permitted(self, trees: messages.BuiltTrees, leaves: Integers, depth: int) -> NDArray[np.bool_]:
         """Return the columns on which each leaf may be split, shape (s, d)."""
         number = np.searchsorted(trees.roots, leaves, side="right") - 1
         places = (leaves - trees.roots[number]).tolist()
@@ -108,24 +108,26 @@ class Gains:
         return np.stack([self._plan.columns.permitted(tree, depth, node, path) for tree, node, path in numbered])
 
 
-class BoostingRound(Round[messages.Grown]):
+class BoostingRound(Round[messages.BuiltTrees]):
     """Round that records the loss before its trees."""
 
     def __init__(
-        self, session: Session, rounds: Rounds[messages.Grown], start: messages.Start, plan: Plan, n_initial: int
+        self, session: Session, rounds: Rounds[messages.BuiltTrees], start: messages.Start, plan: Plan, n_initial: int
     ) -> None:
         super().__init__(session, rounds.state, n_initial, len(start.base))
         self._rounds, self._start, self._plan = rounds, start, plan
 
-    def run(self) -> messages.Grown:
+    def run(self) -> messages.BuiltTrees:
         """Return the trees of the round."""
-        roots = messages.Grown.leaves(len(self._start.base))
+        roots = messages.BuiltTrees.leaves(len(self._start.base))
         trees = self.grow(roots, Gains(self._start, self._plan, len(self._rounds.state.roots)), self._plan.max_depth)
         is_leaf, zero = trees.column < 0, np.float32(0.0)
         value = np.where(is_leaf, trees.weight * np.float32(self._plan.learning_rate), zero).astype(np.float32)
         return replace(trees, value=value, weight=np.where(is_leaf, value, trees.weight).astype(np.float32))
 
-    def request_sums(self, since: int, finished: messages.Grown, growing: messages.Grown, wanted: Integers) -> Sums:
+    def request_sums(
+        self, since: int, finished: messages.BuiltTrees, growing: messages.BuiltTrees, wanted: Integers
+    ) -> Sums:
         """Return slopes and curvatures, and numbers of records if required, of the wanted leaves."""
         counted = bool(self._plan.penalty.least_records)
         request = messages.Level.of(since, finished, growing, wanted, counted=counted)
@@ -144,7 +146,7 @@ class Watched:
         if session is not None:
             session.ask(BoostingSite.begin, start)
 
-    def scores(self, grown: messages.Grown) -> dict[str, float]:
+    def scores(self, grown: messages.BuiltTrees) -> dict[str, float]:
         """Return the mean loss under the trees so far, and the area under the curve; empty without records."""
         session, n_groups = self._session, len(self._start.base)
         if session is None:
@@ -170,13 +172,13 @@ class Watched:
 
 
 def grow_trees(
-    session: Session, start: messages.Start, plan: Plan, watched: Session | None, initial: messages.Grown
-) -> tuple[messages.Grown, History]:
+    session: Session, start: messages.Start, plan: Plan, watched: Session | None, initial: messages.BuiltTrees
+) -> tuple[messages.BuiltTrees, History]:
     """Grow trees after initial ones; return all, and the scores by round.
 
     The training loss is that before a round, and the scores of the validation records are those after it.
     """
-    rounds = session.rounds(plan.n_rounds, messages.Grown, lambda: initial, name="trees")
+    rounds = session.rounds(plan.n_rounds, messages.BuiltTrees, lambda: initial, name="trees")
     validation = Watched(watched, start, ranks=plan.ranks)
     n_initial = len(initial.roots)
     for _ in rounds:
@@ -189,7 +191,7 @@ def grow_trees(
     return rounds.state, rounds.history
 
 
-def closing_loss(session: Session, start: messages.Start, grown: messages.Grown) -> float:
+def closing_loss(session: Session, start: messages.Start, grown: messages.BuiltTrees) -> float:
     """Return the mean loss of the training records under all trees."""
     n_groups = len(start.base)
     since = max(0, len(grown.roots) // n_groups - 1)
@@ -200,7 +202,7 @@ def closing_loss(session: Session, start: messages.Start, grown: messages.Grown)
     return mean_loss(session.once("losses", messages.Losses, request).losses, start)
 
 
-def finished(grown: messages.Grown, since: int, n_groups: int) -> messages.Finished:
+def finished(grown: messages.BuiltTrees, since: int, n_groups: int) -> messages.Finished:
     """Return the request with the trees after the first `since` rounds."""
     return messages.Finished(**grown.slice(since * n_groups).fields_for(messages.Finished), since=since)
 
@@ -227,7 +229,7 @@ def _to_lower(scores: Mapping[str, float]) -> float:
     return -scores["watched_auc"] if "watched_auc" in scores else scores["watched_loss"]
 
 
-def to_ensemble(start: messages.Start, grown: messages.Grown) -> Ensemble:
+def to_ensemble(start: messages.Start, grown: messages.BuiltTrees) -> Ensemble:
     """Return the trees with thresholds in the units of the columns instead of numbers of bins."""
     n_groups, inner = len(start.base), grown.column >= 0
     first = np.append(0, np.cumsum(start.n_cuts)).astype(np.int64)
@@ -259,7 +261,7 @@ def to_ensemble(start: messages.Start, grown: messages.Grown) -> Ensemble:
     ).check()
 
 
-def to_grown(ensemble: Ensemble, start: messages.Start) -> messages.Grown:
+def to_grown(ensemble: Ensemble, start: messages.Start) -> messages.BuiltTrees:
     """Return the trees on the bins of cuts that contain all thresholds; the inverse of :func:`to_ensemble`."""
     ends = np.append(0, np.cumsum(start.n_cuts)).tolist()
     cut = np.zeros(len(ensemble.column), dtype=np.int32)
@@ -268,4 +270,4 @@ def to_grown(ensemble: Ensemble, start: messages.Start) -> messages.Grown:
         threshold, cuts = ensemble.threshold[here], start.cuts[ends[column] : ends[column + 1]]
         cut[here] = np.where(threshold <= -np.float32(MAX_VALUE), -1, np.searchsorted(cuts, threshold))
     nodes = (ensemble.default_left, ensemble.value, ensemble.gain, ensemble.cover, ensemble.weight)
-    return messages.Grown(ensemble.roots, ensemble.column, cut, *nodes)
+    return messages.BuiltTrees(ensemble.roots, ensemble.column, cut, *nodes)

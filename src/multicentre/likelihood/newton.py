@@ -81,7 +81,7 @@ class Derivatives:
 
 
 @dataclass(frozen=True)
-class Ascent(Message):
+class NewtonState(Message):
     """State of the coordinator between rounds."""
 
     point: Floats = array("best parameters so far", ("w",))
@@ -96,7 +96,7 @@ class Ascent(Message):
     n_withdrawn: float = number("rounds since the last full step in which sites withdrew sums", default=0.0)
 
     @classmethod
-    def begin(cls, point: Floats, step: Floats) -> Ascent:
+    def begin(cls, point: Floats, step: Floats) -> NewtonState:
         """Return the state before the first round, in which `step` is taken from `point`."""
         w = len(point)
         nothing, earlier = np.zeros((w, w)), (np.zeros((0, w)), np.zeros((0, w, w)))
@@ -128,7 +128,7 @@ class Maximum:
     """
 
     point: Floats
-    last: Ascent
+    last: NewtonState
     converged: bool
     settled: bool
     diverging: Flags
@@ -223,7 +223,7 @@ def maximise(session: Session, problem: Problem, *, max_iter: int, tol: float, n
     """
     masked = session.protection == "masked"
     tol = max(tol, problem.masked_tol) if masked else tol
-    rounds = session.rounds(max_iter, Ascent, lambda: Ascent.begin(*problem.begin()), name=name)
+    rounds = session.rounds(max_iter, NewtonState, lambda: NewtonState.begin(*problem.begin()), name=name)
     diverging = np.zeros(len(rounds.state.point), dtype=np.bool_)
     for _ in rounds:
         before = rounds.state
@@ -253,7 +253,7 @@ def maximise(session: Session, problem: Problem, *, max_iter: int, tol: float, n
     return _end(problem, rounds, diverging, tol)
 
 
-def _climb(problem: Problem, before: Ascent, tried: Floats, at: Derivatives) -> Ascent:
+def _climb(problem: Problem, before: NewtonState, tried: Floats, at: Derivatives) -> NewtonState:
     """Accept the step if the objective rose, and halve it otherwise; a fall that rounding can explain is none."""
     objective = problem.objective(tried, at.value)
     slack = NOISE * (1.0 + abs(objective)) + 2.0 * problem.rounding  # of the two that are compared
@@ -268,10 +268,10 @@ def _climb(problem: Problem, before: Ascent, tried: Floats, at: Derivatives) -> 
     if n_withdrawn:
         share = min(share, 2.0 * before.share)
     sums = objective, at.gradient, at.information, at.figures
-    return Ascent(tried, step, share, *sums, steps, changes, n_withdrawn=n_withdrawn)
+    return NewtonState(tried, step, share, *sums, steps, changes, n_withdrawn=n_withdrawn)
 
 
-def _shorten(problem: Problem, before: Ascent) -> Ascent:
+def _shorten(problem: Problem, before: NewtonState) -> NewtonState:
     """Return the state with half the step, after sites withdrew their sums at its end."""
     is_shortest = before.share <= SMALLEST_SHARE or not before.step.any()
     if is_shortest or before.n_withdrawn >= MAX_WITHDRAWN:
@@ -280,7 +280,7 @@ def _shorten(problem: Problem, before: Ascent) -> Ascent:
     return replace(before, share=before.share / 2.0, n_withdrawn=n_withdrawn)
 
 
-def _refuse(problem: Problem, before: Ascent) -> NoReturn:
+def _refuse(problem: Problem, before: NewtonState) -> NoReturn:
     """Raise the refusal of a site that withdrew its sums, with what the rounds show about the reason."""
     names, hint = ", ".join(np.array(problem.names)[_towards(problem, before)][:6].tolist()), ""
     if before.has_begun:
@@ -296,7 +296,7 @@ def _refuse(problem: Problem, before: Ascent) -> NoReturn:
     raise DataError(f"sums of the rounds must be within their range; they are beyond.{hint}", where="columns")
 
 
-def _towards(problem: Problem, before: Ascent) -> Flags:
+def _towards(problem: Problem, before: NewtonState) -> Flags:
     """Flag the parameters of a step that sites cannot follow: its largest entries, without intercepts if there are."""
     sizes, is_mixed = np.abs(before.step), problem.reported.is_mixed
     if not is_mixed.all():
@@ -304,7 +304,7 @@ def _towards(problem: Problem, before: Ascent) -> Flags:
     return np.asarray(sizes >= 0.5 * float(sizes.max(initial=0.0)))
 
 
-def _is_rounding(problem: Problem, reached: Ascent, tol: float) -> bool:
+def _is_rounding(problem: Problem, reached: NewtonState, tol: float) -> bool:
     """Return whether rounding of masked sums explains each entry of the step that is not below the tolerance."""
     sizes = np.abs(reached.step)
     if not (sizes < np.maximum(tol, problem.coarsest_tol)).all():
@@ -314,7 +314,7 @@ def _is_rounding(problem: Problem, reached: Ascent, tol: float) -> bool:
     return bool((sizes < np.maximum(tol, resolved)).all())
 
 
-def _look_ahead(problem: Problem, reached: Ascent, tol: float) -> Ascent | None:
+def _look_ahead(problem: Problem, reached: NewtonState, tol: float) -> NewtonState | None:
     """Return the state with the information at the end of the next step, or None where it does not follow."""
     if not problem.looks_ahead or reached.share < 1.0 or float(np.abs(reached.step).max()) > SHORT_STEP:
         return None
@@ -322,7 +322,7 @@ def _look_ahead(problem: Problem, reached: Ascent, tol: float) -> Ascent | None:
     return replace(reached, information=ahead.information) if ahead.error < SAFE_SHARE * tol else None
 
 
-def _without_information(problem: Problem, reached: Ascent) -> Flags:
+def _without_information(problem: Problem, reached: NewtonState) -> Flags:
     """Flag the reported parameters on which nearly no information is left, or that still move while it falls."""
     reported, information = problem.reported, reached.information
     diverging = (reported.step(reached.step) > STILL_MOVING) & reported.has_fallen(information, FALLEN)
@@ -331,12 +331,12 @@ def _without_information(problem: Problem, reached: Ascent) -> Flags:
     return np.asarray(diverging)
 
 
-def _largest_of_others(problem: Problem, reached: Ascent, diverging: Flags) -> float:
+def _largest_of_others(problem: Problem, reached: NewtonState, diverging: Flags) -> float:
     """Return the largest entry of a step among the parameters that do not diverge."""
     return float(problem.reported.step(reached.step)[~diverging].max(initial=0.0))
 
 
-def _end(problem: Problem, rounds: Rounds[Ascent], diverging: Flags, tol: float) -> Maximum:
+def _end(problem: Problem, rounds: Rounds[NewtonState], diverging: Flags, tol: float) -> Maximum:
     """Return the parameters at the end of the rounds."""
     last, settled = rounds.state, rounds.stopped
     if last.n_withdrawn and not (settled or diverging.any()):

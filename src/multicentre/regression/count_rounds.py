@@ -25,7 +25,7 @@ from multicentre.likelihood.newton import Derivatives, Maximum, Problem, maximis
 from multicentre.likelihood.separation import Reported
 from multicentre.regression import messages
 from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED
-from multicentre.regression.rounds import Agreed, Fit, Plan, check_independent, check_settled
+from multicentre.regression.rounds import Fit, Plan, Prepared, check_independent, check_settled
 from multicentre.regression.site import RegressionSite
 from multicentre.statistics.chi_square import TestResult, chi_square_test
 
@@ -73,7 +73,7 @@ class CountDerivatives(Derivatives):
 class CountProblem(Problem):
     """Likelihood of negative binomial counts; the last parameter is the overdispersion times the mean outcome."""
 
-    def __init__(self, session: Session, agreed: Agreed, plan: Plan, *, null: bool, fixed: float | None) -> None:
+    def __init__(self, session: Session, agreed: Prepared, plan: Plan, *, null: bool, fixed: float | None) -> None:
         self.session, self.agreed, self.plan, self.null, self.fixed = session, agreed, plan, null, fixed
         d = len(agreed.covariates)
         self.names = (*agreed.names, "overdispersion")
@@ -158,7 +158,7 @@ class CountProblem(Problem):
 
 
 def fit_counts(
-    session: Session, agreed: Agreed, plan: Plan, *, null: bool = False, fixed: float | None = None
+    session: Session, agreed: Prepared, plan: Plan, *, null: bool = False, fixed: float | None = None
 ) -> CountFit:
     """Maximise the penalised likelihood; with `null`, over an intercept only, with `fixed`, at an overdispersion."""
     name = "rounds" if not null else "null" if fixed is None else "null at the overdispersion"
@@ -169,7 +169,7 @@ def fit_counts(
     return _result(reached, agreed)
 
 
-def _result(reached: Maximum, agreed: Agreed) -> CountFit:
+def _result(reached: Maximum, agreed: Prepared) -> CountFit:
     last, values = reached.last, reached.point
     log_likelihood, deviance, pearson = (last.figures if last.has_begun else np.zeros(3)).tolist()
     alpha, curvature = alpha_of(values, agreed), float(last.information[-1, -1])
@@ -190,7 +190,7 @@ def _result(reached: Maximum, agreed: Agreed) -> CountFit:
     return CountFit(fit, log_likelihood, alpha, error)
 
 
-def alpha_of(values: Floats, agreed: Agreed) -> float:
+def alpha_of(values: Floats, agreed: Prepared) -> float:
     """Return the overdispersion; the last value is its product with the mean outcome."""
     return float(max(values[-1], 0.0) * agreed.totals.weight / agreed.totals.outcome)
 
@@ -226,7 +226,7 @@ class CountFits:
     null_deviance: float
 
 
-def fit_with_null(session: Session, agreed: Agreed, plan: Plan) -> CountFits:
+def fit_with_null(session: Session, agreed: Prepared, plan: Plan) -> CountFits:
     """Fit the model, and the models without covariates with which it is compared."""
     full = fit_counts(session, agreed, plan)
     unpenalised = replace(plan, alpha=0.0)

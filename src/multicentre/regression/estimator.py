@@ -39,7 +39,7 @@ from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.private.results import BOUNDS, BOUNDS_BY_COLUMN, PRIVATE_STEPS, Bounds, HasPrivacy
 from multicentre.regression.results import default_link
 from multicentre.regression.rounding import needs_null_fit, rounding_of
-from multicentre.regression.rounds import Agreed, Fit, Plan
+from multicentre.regression.rounds import Fit, Plan, Prepared
 from multicentre.regression.site import RegressionSite
 from multicentre.regression.site_effects import (
     HasSiteIntercepts,
@@ -394,11 +394,11 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         self._add_count_tests(agreed, counts)
         warn_of_rounds(("intercept", *agreed.covariates), fit.diverging, fit.converged, self.max_iter)
 
-    def _plan(self, session: Session, agreed: Agreed) -> Plan:
+    def _plan(self, session: Session, agreed: Prepared) -> Plan:
         ridge, lasso = agreed.penalties(float(self.alpha), float(self.l1_ratio))
         return Plan(ridge, int(self.max_iter), float(self.tol), session.protection == "masked", lasso)
 
-    def _set_fit(self, agreed: Agreed, fit: Fit, n_indicators: int) -> None:
+    def _set_fit(self, agreed: Prepared, fit: Fit, n_indicators: int) -> None:
         model = agreed.centre
         values = to_units(agreed.centre.centre, agreed.spread, agreed.coefficient_scale) @ fit.coefficients
         values[0] += agreed.shift
@@ -423,7 +423,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         self.residual_freedom_ = float(size - self._n_coefficients)
         self.converged_, self.history_ = fit.converged, fit.history
 
-    def _set_likelihood(self, agreed: Agreed, fit: Fit, null: float) -> None:
+    def _set_likelihood(self, agreed: Prepared, fit: Fit, null: float) -> None:
         squared_scale = agreed.scale**2
         self.deviance_ = float(fit.deviance * squared_scale)
         has_null = bool(self.site_effects or self._offset_column or not agreed.has_intercept)
@@ -442,7 +442,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
             self.aic_ = 2.0 * n_coefficients - 2.0 * self.log_likelihood_
             self.bic_ = float(np.log(size)) * n_coefficients - 2.0 * self.log_likelihood_
 
-    def _infer(self, session: Session, agreed: Agreed, fit: Fit, intercepts: messages.Intercepts | None) -> None:
+    def _infer(self, session: Session, agreed: Prepared, fit: Fit, intercepts: messages.Intercepts | None) -> None:
         values, p = self.model_.values, len(fit.coefficients)
         self.covariance_ = np.full((p, p), np.nan)
         rounding = session.rounding(RegressionSite.sum_derivatives, "pearson")
@@ -456,7 +456,9 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         half = quantile(self.confidence_level, self._freedom) * self.standard_errors_
         self.intervals_ = np.column_stack([values - half, values + half])
 
-    def _covariance(self, session: Session, agreed: Agreed, fit: Fit, intercepts: messages.Intercepts | None) -> Floats:
+    def _covariance(
+        self, session: Session, agreed: Prepared, fit: Fit, intercepts: messages.Intercepts | None
+    ) -> Floats:
         """Return the covariance of the coefficients, shape (p, p); NaN for those that diverge."""
         first = int(agreed.centre.site_intercepts or not agreed.has_intercept)
         factor, products = self._bread(session, agreed, fit)
@@ -474,7 +476,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
             covariance = matrix @ add_mean_intercept(of_slopes, intercepts, dispersion) @ matrix.T
         return covariance
 
-    def _bread(self, session: Session, agreed: Agreed, fit: Fit) -> tuple[float, Floats | None]:
+    def _bread(self, session: Session, agreed: Prepared, fit: Fit) -> tuple[float, Floats | None]:
         """Return the factor of a covariance, and the products of first derivatives behind robust errors."""
         if self.errors == "model":
             return self.dispersion_ / agreed.scale**2, None
@@ -488,7 +490,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
             factor = sums.n_clusters / (sums.n_clusters - 1.0) * (size - 1.0) / (size - n_coefficients)
         return factor, sums.products
 
-    def _tests(self, agreed: Agreed, without: Fit | None) -> dict[str, TestResult]:
+    def _tests(self, agreed: Prepared, without: Fit | None) -> dict[str, TestResult]:
         d = len(self.coef_)
         if not d or np.isnan(self.covariance_[1:, 1:]).any() or not self.covariance_[1:, 1:].any():
             return {}  # a perfect fit has standard errors of 0
@@ -528,7 +530,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         )
 
 
-def null_deviance(family: Family, agreed: Agreed) -> float:
+def null_deviance(family: Family, agreed: Prepared) -> float:
     """Return the deviance of a model with only an intercept, from sums of the outcomes."""
     totals, mean = agreed.totals, agreed.centre.mean
     if family == "gaussian":
@@ -541,7 +543,7 @@ def null_deviance(family: Family, agreed: Agreed) -> float:
     return float(2.0 * (totals.weight * np.log(mean) - totals.constant))
 
 
-def score_statistic(family: Family, agreed: Agreed) -> float:
+def score_statistic(family: Family, agreed: Prepared) -> float:
     """Return the score statistic of all covariates, from second moments; it does not depend on the link."""
     moments, mean = agreed.moments, agreed.centre.mean
     spread = float(variance(family, np.array([mean]))[0])

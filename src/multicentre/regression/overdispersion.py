@@ -11,7 +11,7 @@ from multicentre.errors import ConfigurationError, DispersionWarning
 from multicentre.regression.count_rounds import CountFits, test_counts
 from multicentre.regression.maths import Family
 from multicentre.regression.results import RegressionResults
-from multicentre.regression.rounds import Agreed, Fit
+from multicentre.regression.rounds import Fit, Prepared
 
 # Pearson dispersion from which Poisson errors are called too short: they are then by more than a tenth.
 LARGE_DISPERSION = 1.25
@@ -53,7 +53,9 @@ class HasOverdispersion(RegressionResults):
                 hint='Use family="poisson" with errors="HC1", or a column for the site.',
             )
 
-    def _set_overdispersion(self, agreed: Agreed, fit: Fit, counts: CountFits | None, *, has_likelihood: bool) -> None:
+    def _set_overdispersion(
+        self, agreed: Prepared, fit: Fit, counts: CountFits | None, *, has_likelihood: bool
+    ) -> None:
         self.overdispersion_, self.overdispersion_error_ = 0.0, np.nan
         family: Family = self._family
         pearson = max(fit.pearson, 0.0) * agreed.scale**2
@@ -74,7 +76,7 @@ class HasOverdispersion(RegressionResults):
                 stacklevel=5,
             )
 
-    def _add_count_tests(self, agreed: Agreed, counts: CountFits | None) -> None:
+    def _add_count_tests(self, agreed: Prepared, counts: CountFits | None) -> None:
         if counts is not None and self.tests_ and self.errors == "model":
             d = len(self.coef_)
             self.tests_ |= test_counts(counts.full, counts.null, d, has_intercept=agreed.has_intercept)

@@ -112,7 +112,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Agreed(Columns):
+class Prepared(Columns):
     """Covariates, means and scales that all sites share."""
 
     totals: messages.Totals
@@ -272,7 +272,7 @@ def find_spread(session: Session, columns: Columns, sums: messages.ColumnMoments
     return np.asarray(np.sqrt(np.maximum(squares, 0.0) / size), dtype=np.float64)
 
 
-def agree(session: Session, model: messages.Model, missing: Missing, formula: Formula | None = None) -> Agreed:
+def agree(session: Session, model: messages.Model, missing: Missing, formula: Formula | None = None) -> Prepared:
     """Agree on columns, means and scales; with a formula, on its columns."""
     columns, part = agree_columns(session, model, missing, formula), _part_of(session)
     totals = session.once("totals", messages.Totals, lambda: session.sum(part.sum_columns, model))
@@ -298,7 +298,7 @@ def agree(session: Session, model: messages.Model, missing: Missing, formula: Fo
             hint="Check the outcome." if not rounding else "Check the outcome, and use a smaller unit.",
         )
     scale = float(np.sqrt(moments.outcome_squares / totals.weight)) if is_gaussian else 1.0
-    return Agreed(**vars(columns), totals=totals, moments=moments, centre=centre, spread=spread, scale=scale)
+    return Prepared(**vars(columns), totals=totals, moments=moments, centre=centre, spread=spread, scale=scale)
 
 
 class RegressionProblem(Problem):
@@ -306,7 +306,7 @@ class RegressionProblem(Problem):
 
     best_value: ClassVar[str] = "deviance"
 
-    def __init__(self, session: Session, agreed: Agreed, plan: Plan, *, null: bool) -> None:
+    def __init__(self, session: Session, agreed: Prepared, plan: Plan, *, null: bool) -> None:
         self.session, self.agreed, self.plan, self.null = session, agreed, plan, null
         self.names = agreed.names
         self.reported = agreed.reported(null=null)
@@ -361,7 +361,7 @@ class RegressionProblem(Problem):
         return {"deviance": float(at.figures[0])}
 
 
-def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = False) -> Fit:
+def fit_model(session: Session, agreed: Prepared, plan: Plan, *, null: bool = False) -> Fit:
     """Maximise the penalised likelihood; with `null`, only over the intercept."""
     problem, name = RegressionProblem(session, agreed, plan, null=null), "null" if null else "rounds"
     reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, name=name)
@@ -382,7 +382,7 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan, *, null: bool = Fals
     )
 
 
-def check_settled(reached: Maximum, agreed: Agreed) -> None:
+def check_settled(reached: Maximum, agreed: Prepared) -> None:
     """Raise DataError, which names them, if coefficients went to the largest ones without a sign of separation."""
     beyond = np.flatnonzero(np.abs(reached.last.point[1:]) > STEEPEST)
     if len(beyond) and not (reached.converged or reached.diverging.any()):
@@ -398,7 +398,7 @@ def _lasso_step(sums: Derivatives, tried: Floats, plan: Plan, *, has_intercept: 
     return np.asarray(best[0] - tried, dtype=np.float64)
 
 
-def check_independent(information: Floats, agreed: Agreed, tol: float, free: NDArray[np.bool_]) -> None:
+def check_independent(information: Floats, agreed: Prepared, tol: float, free: NDArray[np.bool_]) -> None:
     """Raise DataError if covariates depend on each other; the message names them."""
     dependent = np.zeros_like(free)
     dependent[free] = dependent_columns(information[np.ix_(free, free)], tol)

@@ -18,7 +18,7 @@ from multicentre.errors import ConfigurationError, DataError, SeparationWarning
 from multicentre.regression import messages
 from multicentre.regression.maths import quantile
 from multicentre.regression.results import RegressionResults
-from multicentre.regression.rounds import Agreed, Fit
+from multicentre.regression.rounds import Fit, Prepared
 from multicentre.regression.site import RegressionSite
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 SiteEffects = Literal["fixed"]
 
 
-def sum_intercepts(session: Session, agreed: Agreed, fit: Fit) -> messages.Intercepts:
+def sum_intercepts(session: Session, agreed: Prepared, fit: Fit) -> messages.Intercepts:
     """Return the sums of the sites' intercepts.
 
     Raises
@@ -58,7 +58,7 @@ def sum_intercepts(session: Session, agreed: Agreed, fit: Fit) -> messages.Inter
     return sums
 
 
-def deviance_without_covariates(session: Session, agreed: Agreed) -> float:
+def deviance_without_covariates(session: Session, agreed: Prepared) -> float:
     """Return the deviance of a model with intercepts of sites only, on the scale of the rounds."""
     at, part = agreed.at(np.zeros(len(agreed.covariates) + 1)), cast(type[RegressionSite], session.part)
     return session.once("null", messages.Sums, lambda: session.sum(part.sum_derivatives, at)).deviance

@@ -23,7 +23,7 @@ from multicentre.estimator.parameters import OneOf, check_parameters
 from multicentre.estimator.presentation import number_text
 from multicentre.estimator.saved import Arrays, SavedAttributes, saved_message
 from multicentre.survival.agreement.horizon import HasHorizon, horizon_in_force
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.agreement.site import SurvivalMissing, SurvivalPart
 from multicentre.survival.fitted_models import KINDS
@@ -76,9 +76,9 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
         "concordance": Metric("concordance", "higher", "", "share of comparable pairs with risks in the right order"),
         "ibs": Metric("integrated Brier score", "lower", "", "mean squared error of the survival curves over time"),
     }
-    saved_attributes: ClassVar[SavedAttributes] = {"agreed_": saved_message(Agreed), **HasHorizon.saved_horizon}
+    saved_attributes: ClassVar[SavedAttributes] = {"agreed_": saved_message(Prepared), **HasHorizon.saved_horizon}
     model_: SurvivalModel
-    agreed_: Agreed
+    agreed_: Prepared
     missing: SurvivalMissing
     missing_results_: dict[str, str]
 
@@ -250,7 +250,7 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     def _happened(self, data: SurvivalData) -> NDArray[np.bool_]:
         return np.asarray(data.event == self.agreed_.cause, dtype=np.bool_)
 
-    def _agree(self, session: Session, needs: Needs) -> Agreed:
+    def _agree(self, session: Session, needs: Needs) -> Prepared:
         """Agree on columns, grid and scales, with missing values handled according to `missing`."""
         part = cast("type[SurvivalPart]", self.site_part)
         agreed, self.missing_values_, after = agree(session, part, needs, self.missing)

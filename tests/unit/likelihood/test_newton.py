@@ -8,11 +8,14 @@ import pytest
 from multicentre.core.rounds import Listener, Rounds
 from multicentre.errors import DataError, DisclosureRefused
 from multicentre.likelihood import newton
-from multicentre.likelihood.newton import Ascent, Derivatives, Problem, maximise
+from multicentre.likelihood.newton import Derivatives, NewtonState, Problem, maximise
 from multicentre.likelihood.separation import Reported
 
 BEST = replace(
-    Ascent.begin(np.zeros(2), np.array([4.0, 2.0])), objective=-10.0, information=np.eye(2), figures=np.array([1.0])
+    NewtonState.begin(np.zeros(2), np.array([4.0, 2.0])),
+    objective=-10.0,
+    information=np.eye(2),
+    figures=np.array([1.0]),
 )
 TRIED = np.array([4.0, 2.0])
 

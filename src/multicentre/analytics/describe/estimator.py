@@ -40,9 +40,9 @@ from multicentre.analytics.describe.messages import (
     Groups,
     Magnitudes,
     Means,
-    OffStep,
     Products,
     RankScores,
+    ResolutionFlag,
     Squares,
     Standard,
     Units,
@@ -298,7 +298,7 @@ class Describe(DescribeResults):
         """Return whether some value of a variable is not a multiple of a step, shape (d, len(STEPS))."""
         if not (self.quartiles or self.histograms) or not self.groups_.numbers:
             return np.ones((len(self.groups_.numbers), len(STEPS)), dtype=np.bool_)
-        off = session.once("steps", OffStep, lambda: session.sum(DescribeSite.find_steps, self.groups_))
+        off = session.once("steps", ResolutionFlag, lambda: session.sum(DescribeSite.find_steps, self.groups_))
         return np.asarray(off.sites > 0, dtype=np.bool_)
 
     def _search(self, session: Session) -> tuple[Floats, NDArray[np.bool_]]:

@@ -106,7 +106,7 @@ class SiteSummary(Release):
 
 
 @dataclass(frozen=True)
-class OffStep(Release):
+class ResolutionFlag(Release):
     """Flags of values that are not multiples of a step; their sum is a number of sites."""
 
     sites: Integers = array("1 if a value is not a multiple, by variable and step", ("d", "t"), dtype="i8", bound=1.0)

@@ -26,9 +26,9 @@ from multicentre.analytics.describe.messages import (
     Groups,
     Magnitudes,
     Means,
-    OffStep,
     Products,
     RankScores,
+    ResolutionFlag,
     SiteQuality,
     SiteSummary,
     Squares,
@@ -57,7 +57,7 @@ class DescribeSite(CountingPart):
     """Site part of the descriptive table."""
 
     method: ClassVar[str] = "describe"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     finest_of_spread: ClassVar[int] = MAX_DIGITS
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = Groups
@@ -130,13 +130,13 @@ class DescribeSite(CountingPart):
         cells = np.concatenate([n_patients, present, len(self.data) - present, levels])
         return SiteSummary(n_patients, present, levels, mean, deviation, patients=self._behind(cells, by_group=False))
 
-    @step(releases=OffStep, when="once", summed=True)
-    def find_steps(self, request: Groups) -> OffStep:
+    @step(releases=ResolutionFlag, when="once", summed=True)
+    def find_steps(self, request: Groups) -> ResolutionFlag:
         """Return whether some value is not a multiple of a step (1, 0.1), by variable and step."""
         self._agree(request)
         off = np.array([[self._off_step(column, each) for each in STEPS] for column in self._numbers.T], dtype=np.int64)
         off = off.reshape(len(request.numbers), len(STEPS))
-        return OffStep(np.minimum(off, 1), patients=self._behind(off))
+        return ResolutionFlag(np.minimum(off, 1), patients=self._behind(off))
 
     @step(releases=BinCounts, when="once", summed=True)
     def count_bins(self, request: BinEdges) -> BinCounts:

@@ -19,7 +19,7 @@ from flwr.app import Message
 
 from multicentre.core.links import clock_differs
 from multicentre.core.storage import held
-from multicentre.engines.flower.connection import Lost, NotLetIn, Over, Unfit
+from multicentre.engines.flower.connection import AuthenticationError, Lost, RunEnded, Unfit
 from multicentre.engines.flower.internal.link import (
     BEAT_S,
     Delivery,
@@ -170,7 +170,7 @@ class _AgentSession:
             except (_Stopped, MulticentreError) as error:
                 self._failure = error if isinstance(error, MulticentreError) else None
                 return
-            except (NotLetIn, Lost):
+            except (AuthenticationError, Lost):
                 continue
             except Exception as error:
                 if self._stop.is_set():
@@ -181,7 +181,7 @@ class _AgentSession:
     def _connect(self) -> None:
         self._connected.clear()
         if (node_id := self._memory.node_id) is not None:
-            with suppress(NotLetIn):
+            with suppress(AuthenticationError):
                 self._retry(lambda: self._link.resume(node_id))
                 return self._report_connected()
             self._memory.keep(node_id=None)
@@ -191,7 +191,7 @@ class _AgentSession:
             try:
                 self._memory.keep(node_id=self._retry(self._link.activate))
                 return self._report_connected()
-            except NotLetIn as refused:
+            except AuthenticationError as refused:
                 if time.monotonic() >= deadline:
                     raise self._explain(refused) from None
                 if not reported:
@@ -208,7 +208,7 @@ class _AgentSession:
         if self._memory.under_way is None:
             return
         accepted = False
-        with suppress(Over, ValueError):
+        with suppress(RunEnded, ValueError):
             unfinished = Delivery.from_bytes(self._memory.under_way)
             reply = refuse_stopped(unfinished)
             accepted = self._retry(lambda: self._link.push(reply))
@@ -227,7 +227,7 @@ class _AgentSession:
             return
         self._gaps_s.append(time.monotonic() - self._answered_at)
         self._memory.begin(delivery.to_bytes())
-        with suppress(Over):
+        with suppress(RunEnded):
             self._push(delivery, *self._answer(delivery))
         self._memory.end()
         self._note_answered(delivery)
@@ -249,7 +249,7 @@ class _AgentSession:
     def _confirm(self, but: int) -> None:
         """Confirm answered requests except for the newest ones; the coordinator then deletes them."""
         while len(self._unconfirmed) > but:
-            with suppress(Over):
+            with suppress(RunEnded):
                 self._retry(lambda: self._link.confirm(self._unconfirmed[0]))
             self._unconfirmed.popleft()
 
@@ -339,7 +339,7 @@ class _AgentSession:
             try:
                 self._link.beat()
                 self._agent.note_heard()
-            except NotLetIn:
+            except AuthenticationError:
                 continue  # the next poll receives the same refusal and handles it
             except Exception:
                 wait_s = _RETRY_S
@@ -370,7 +370,7 @@ class _AgentSession:
             self._agent.report(f"{self._agent.address} can be reached again.")
         self._reachable = True
 
-    def _explain(self, refused: NotLetIn) -> ConfigurationError:
+    def _explain(self, refused: AuthenticationError) -> ConfigurationError:
         if refused.clock_off_s is not None:
             return clock_differs(refused.clock_off_s, self._agent.address)
         return ConfigurationError(

@@ -58,7 +58,7 @@ class Unfit(Exception):
         self.error = error
 
 
-class NotLetIn(Exception):
+class AuthenticationError(Exception):
     """The coordinator does not accept this site's key now; `clock_off_s` is set if the clocks differ too much."""
 
     def __init__(self, clock_off_s: float | None = None) -> None:
@@ -66,7 +66,7 @@ class NotLetIn(Exception):
         self.clock_off_s = clock_off_s
 
 
-class Over(Exception):
+class RunEnded(Exception):
     """The run that a message belongs to has ended, or the message itself is gone."""
 
 
@@ -104,11 +104,11 @@ def read_refusal(response: httpx.Response, address: str = "") -> Exception:
     if status == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
         return Unfit(too_large_for_proxy(len(response.request.content), address))
     if status == httpx.codes.UNAUTHORIZED:
-        return NotLetIn(_clock_off_s(response))
+        return AuthenticationError(_clock_off_s(response))
     if code == _ACTIVATION_FAILED:
-        return NotLetIn()
+        return AuthenticationError()
     if status == httpx.codes.FORBIDDEN and code is not None:
-        return Over()
+        return RunEnded()
     return Lost(f"the coordinator answers with status {status}", unsaid=True)
 
 

@@ -36,12 +36,12 @@ from multicentre.multiview.ppca.maths.latent_step import LatentSlopes, step_late
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, square_root
 from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, PriorUnits
 from multicentre.multiview.ppca.maths.rows import update_law
-from multicentre.multiview.ppca.rounds import Ascent, Plan, SharedState, best_of, is_settled, record_best
+from multicentre.multiview.ppca.rounds import EMState, Plan, SharedState, best_of, is_settled, record_best
 from multicentre.multiview.ppca.site import MvPPCASite
 
 
 @dataclass(frozen=True)
-class GlobalState(messages.Global, Ascent):
+class GlobalState(messages.Global, EMState):
     """State of the coordinator between rounds around the global law."""
 
     average_mean: Floats = array("mean of the latents over all patients at the best round", ("q",))

@@ -13,7 +13,7 @@ from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.base import Metric
 from multicentre.estimator.figures import Bars, Figure
 from multicentre.multiview.agreement import SHARED_METRICS, accuracy_of_groups, check_columns, unit_of_errors
-from multicentre.multiview.ppca.law import FittedLaw
+from multicentre.multiview.ppca.law import FittedDistribution
 from multicentre.multiview.ppca.maths import predict
 from multicentre.multiview.ppca.maths.describe import harmonise
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Parameters
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class MvPPCAModel(FittedLaw):
+class MvPPCAModel(FittedDistribution):
     """A law of multi-view rows with its methods: latents, imputation, harmonisation, tables.
 
-    Attributes are those of :class:`~multicentre.multiview.ppca.law.FittedLaw`.
+    Attributes are those of :class:`~multicentre.multiview.ppca.law.FittedDistribution`.
     """
 
     metrics: ClassVar[Mapping[str, Metric]] = {

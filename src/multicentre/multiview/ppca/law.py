@@ -36,7 +36,7 @@ _CRITERION_PATH = Saved(
 )
 
 
-class FittedLaw(FederatedEstimator):
+class FittedDistribution(FederatedEstimator):
     """A law of multi-view rows, t = W x + mu + eps, with x ~ N(0, I).
 
     Attributes are in the units of the columns unless stated otherwise.

@@ -55,7 +55,7 @@ class SiteMemory(Standards):
 
 
 @dataclass(frozen=True)
-class Enough(Release):
+class MinimumMet(Release):
     """Confirmation that a site has enough patients."""
 
     enough: bool = flag("there are enough patients for the site's parameters to be drawn")

@@ -119,7 +119,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Ascent(Message):
+class EMState(Message):
     """Accepted rounds of a loop, in the latent units of the last of them, which is the best."""
 
     points: Floats = array("parameters of the last accepted rounds", ("h", "p"))
@@ -131,7 +131,7 @@ class Ascent(Message):
 
 
 @dataclass(frozen=True)
-class SharedState(messages.Shared, Ascent):
+class SharedState(messages.Shared, EMState):
     """State of the coordinator between rounds of the shared parameters."""
 
     precisions: Floats = array("precision of the loadings by view and latent dimension; 0 leaves them free", ("k", "q"))

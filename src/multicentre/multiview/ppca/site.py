@@ -37,6 +37,7 @@ class MvPPCASite(MultiViewPart):
     """Site part of Fed-mv-PPCA."""
 
     method: ClassVar[str] = "fed-mv-ppca"
+    revision: ClassVar[int] = 2
     clips_persons: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = messages.SiteMemory
     lengths: ClassVar[Lengths] = {
@@ -65,13 +66,13 @@ class MvPPCASite(MultiViewPart):
         self._rows = None
         return Acknowledgement()
 
-    @step(releases=messages.Enough, when="once")
-    def check_enough_rows(self, request: Nothing) -> messages.Enough:
+    @step(releases=messages.MinimumMet, when="once")
+    def check_enough_rows(self, request: Nothing) -> messages.MinimumMet:
         """Check that the site has enough patients for draws of its parameters, for the WAIC."""
         rows = self.local_rows
         self._require_local_fit(isolated=True)
         selection.require_enough_rows(rows.values[:, rows.observed_features], self.memory.n_components)
-        return messages.Enough(enough=True, patients=self.fewest)
+        return messages.MinimumMet(enough=True, patients=self.fewest)
 
     @step(releases=messages.FirstMoments, when="once", summed=True)
     def sum_first_moments(self, request: Nothing) -> messages.FirstMoments:

@@ -400,7 +400,7 @@ class DPFact(PhenotypeModel):
             fewest=int(self.min_code_patients),
         )
         check_rank(self.rank, vocabulary.sizes)
-        session.ask(self.site_part.agree, messages.Agreed(vocabulary.codes))
+        session.ask(self.site_part.agree, messages.Prepared(vocabulary.codes))
         return vocabulary
 
     def _count_rare_codes(self, session: Session) -> None:

@@ -46,7 +46,7 @@ class SiteMemory(TensorMemory):
 
 
 @dataclass(frozen=True)
-class Agreed(Message):
+class Prepared(Message):
     """The codes that the sites agreed on, without any factor."""
 
     codes: dict[str, tuple[str, ...]] = texts("agreed codes of every mode", keyed=True)

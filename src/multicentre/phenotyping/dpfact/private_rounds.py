@@ -256,7 +256,7 @@ def _agree(session: Session, terms: PrivateTerms) -> Vocabulary:
         n_codes=terms.n_codes,
         count=lambda universe: _ask_for_codes(session, terms, universe),
     )
-    session.ask(DPFactSite.agree, messages.Agreed(vocabulary.codes))
+    session.ask(DPFactSite.agree, messages.Prepared(vocabulary.codes))
     return vocabulary
 
 

@@ -49,10 +49,11 @@ class DPFactSite(PrivateSteps):
     """Site part of DPFact."""
 
     method: ClassVar[str] = "dpfact"
+    revision: ClassVar[int] = 2
     remembers: ClassVar[type[Message]] = messages.SiteMemory
 
     @step(releases=Acknowledgement, when="once")
-    def agree(self, request: messages.Agreed) -> Acknowledgement:
+    def agree(self, request: messages.Prepared) -> Acknowledgement:
         """Store the agreed codes; nothing leaves the site."""
         nothing = {mode: np.zeros((len(names), 0)) for mode, names in request.codes.items()}
         memory = messages.SiteMemory(request.codes, 0, nothing, np.zeros((len(self.data), 0)))

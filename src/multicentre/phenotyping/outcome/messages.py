@@ -46,7 +46,7 @@ class SiteMemory(Message):
 
 
 @dataclass(frozen=True)
-class Among(Message):
+class PatientSubset(Message):
     """Patients of a sum: the training patients or all patients."""
 
     everyone: bool = flag("held-out patients are among them")
@@ -63,7 +63,7 @@ class Moments(Release):
 
 
 @dataclass(frozen=True)
-class Model(Among):
+class Model(PatientSubset):
     """A logistic regression on standardised memberships."""
 
     coefficients: Floats = array("intercept, then log odds of one standard deviation of each phenotype", ("p",))

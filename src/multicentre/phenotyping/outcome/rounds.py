@@ -70,7 +70,7 @@ def fit_model(session: Session, plan: Plan, *, everyone: bool) -> Fit:
     moments = session.once(
         f"moments-{name}",
         messages.Moments,
-        lambda: session.sum(OutcomeSite.sum_moments, messages.Among(everyone)),
+        lambda: session.sum(OutcomeSite.sum_moments, messages.PatientSubset(everyone)),
     )
     check_outcomes(moments)
     centre = moments.total / moments.n_patients

@@ -135,6 +135,7 @@ class OutcomeSite(SitePart):
     """Site part of the model of an outcome."""
 
     method: ClassVar[str] = "phenotype-outcome"
+    revision: ClassVar[int] = 2
     holds: ClassVar[type] = EventTensor
     remembers: ClassVar[type[Message]] = messages.SiteMemory
     lengths: ClassVar[Lengths] = {
@@ -175,7 +176,7 @@ class OutcomeSite(SitePart):
         return Acknowledgement()
 
     @step(releases=messages.Moments, when="once", summed=True)
-    def sum_moments(self, request: messages.Among) -> messages.Moments:
+    def sum_moments(self, request: messages.PatientSubset) -> messages.Moments:
         """Count patients and outcomes, and sum memberships and their products, for means and deviations."""
         rows = self._rows(request)
         memberships = self.memory.memberships[rows]
@@ -255,7 +256,7 @@ class OutcomeSite(SitePart):
             )
         return self.data.outcomes
 
-    def _rows(self, request: messages.Among) -> Flags:
+    def _rows(self, request: messages.PatientSubset) -> Flags:
         return np.ones(len(self.data), dtype=np.bool_) if request.everyone else ~self.memory.held_out
 
     def _split(self, request: messages.Prepare) -> Flags:

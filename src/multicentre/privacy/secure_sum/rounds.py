@@ -63,7 +63,7 @@ _MAX_SHOWN = 100  # letters of a layout in an error: one line on a screen
 
 
 @dataclass
-class Agreed:
+class Prepared:
     """Key agreement at the coordinator, with the numbers of its used and open sums, and of the sums before it."""
 
     terms: Invitation
@@ -110,7 +110,7 @@ class MaskedSummation:
     def __init__(self, *, n_sums: int = N_SUMS, n_colluding: int = 0) -> None:
         self._n_sums = n_sums
         self._n_colluding = n_colluding
-        self._agreed: WeakKeyDictionary[Session, Agreed] = WeakKeyDictionary()
+        self._agreed: WeakKeyDictionary[Session, Prepared] = WeakKeyDictionary()
         self._agreeing: WeakSet[Session] = WeakSet()
 
     def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
@@ -149,7 +149,7 @@ class MaskedSummation:
         with agreed.summing():
             return self._total(session, step, request, agreed)
 
-    def _total(self, session: Session, step: Step[Any, Any, R], request: Message, agreed: Agreed) -> R:
+    def _total(self, session: Session, step: Step[Any, Any, R], request: Message, agreed: Prepared) -> R:
         terms, number = agreed.terms, agreed.spent
         agreed.spent += 1
         counted = session.checks_totals(step)
@@ -184,7 +184,7 @@ class MaskedSummation:
         terms = sum_terms(step.releases, len(session.sites), session.noise_of(step))
         return {name: field.rounding for name, field in terms.items()}
 
-    def _agreement(self, session: Session) -> Agreed:
+    def _agreement(self, session: Session) -> Prepared:
         """Return an agreement with unused masks. Of sums side by side, one agrees, when no sum needs the earlier keys.
 
         Recovery of masks ends an agreement, so sums that may need it are computed one at a time.
@@ -208,7 +208,7 @@ class MaskedSummation:
         self._agreed[session] = agreed
         return agreed
 
-    def _agree(self, session: Session, n_used: int) -> Agreed | None:
+    def _agree(self, session: Session, n_used: int) -> Prepared | None:
         terms = self._terms(session, n_used)
         answers = session.collect(MaskingKeys.advertise, terms)
         if tuple(answers) != terms.sites:
@@ -216,11 +216,11 @@ class MaskedSummation:
         public = _stacked(terms, answers)
         if not terms.recovers:
             session.collect(MaskingKeys.agree, public)
-            return Agreed(terms, public, n_used)
+            return Prepared(terms, public, n_used)
         boxes = session.collect(MaskingKeys.share, public)
         if tuple(boxes) == terms.sites:
             session.collect(MaskingKeys.accept, _delivered(terms, boxes))
-        return Agreed(terms, public, n_used)
+        return Prepared(terms, public, n_used)
 
     def _terms(self, session: Session, n_used: int) -> Invitation:
         sites = session.sites

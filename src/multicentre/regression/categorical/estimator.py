@@ -17,7 +17,7 @@ from multicentre.likelihood.separation import covariance_of
 from multicentre.regression.categorical import rounds
 from multicentre.regression.categorical.model import CategoricalModel
 from multicentre.regression.categorical.results import CategoricalResults
-from multicentre.regression.categorical.rounds import Agreed, Fit
+from multicentre.regression.categorical.rounds import Fit, Prepared
 from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.coefficients import warn_of_rounds
 from multicentre.regression.formula import FORMULA
@@ -72,7 +72,7 @@ class CategoricalRegression(CategoricalResults):
         self._set_tests(session, agreed, fit)
         warn_of_rounds(agreed.names, fit.diverging, fit.converged, self.max_iter)
 
-    def _set_fit(self, agreed: Agreed, fit: Fit) -> None:
+    def _set_fit(self, agreed: Prepared, fit: Fit) -> None:
         k = len(agreed.classes) - 1
         empty = CategoricalModel(
             self.kind,
@@ -100,7 +100,7 @@ class CategoricalRegression(CategoricalResults):
         self.bic_ = float(np.log(agreed.totals.n_patients)) * q - 2.0 * self.log_likelihood_
         self.converged_, self.history_ = fit.converged, fit.history
 
-    def _set_tests(self, session: Session, agreed: Agreed, fit: Fit) -> None:
+    def _set_tests(self, session: Session, agreed: Prepared, fit: Fit) -> None:
         self.tests_ = {}
         slopes = ~agreed.free_of_penalty
         if np.isnan(self.covariance_).any() or not slopes.any():

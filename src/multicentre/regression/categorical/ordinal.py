@@ -16,7 +16,7 @@ from multicentre.regression.categorical import rounds
 from multicentre.regression.categorical.estimator import CategoricalRegression
 from multicentre.regression.categorical.maths import OrdinalLink
 from multicentre.regression.categorical.results import Kind, Name
-from multicentre.regression.categorical.rounds import Agreed, Fit
+from multicentre.regression.categorical.rounds import Fit, Prepared
 from multicentre.regression.patients import RegressionMissing
 from multicentre.statistics.chi_square import TestResult, chi_square_test
 
@@ -134,7 +134,7 @@ class FedOrdinalRegression(CategoricalRegression):
         self.max_iter = max_iter
         self.tol = tol
 
-    def _set_tests(self, session: Session, agreed: Agreed, fit: Fit) -> None:
+    def _set_tests(self, session: Session, agreed: Prepared, fit: Fit) -> None:
         super()._set_tests(session, agreed, fit)
         k, d = len(agreed.classes) - 1, len(agreed.covariates)
         if not self.tests_ or k < 2:

@@ -57,7 +57,7 @@ MAX_HALVINGS = 60
 
 
 @dataclass(frozen=True)
-class Agreed(Columns):
+class Prepared(Columns):
     """Covariates, classes, means and scales that all sites share.
 
     Parameters
@@ -134,7 +134,7 @@ class Fit:
     history: History
 
 
-def agree(session: Session, model: Model, missing: Missing, formula: Formula | None, *, independent: bool) -> Agreed:
+def agree(session: Session, model: Model, missing: Missing, formula: Formula | None, *, independent: bool) -> Prepared:
     """Agree on columns, classes, means and scales; if `independent`, refuse columns that depend on others."""
     columns = agree_columns(session, model, missing, formula)
     totals = session.once("totals", messages.Totals, lambda: session.sum(CategoricalSite.sum_classes, model))
@@ -155,13 +155,13 @@ def agree(session: Session, model: Model, missing: Missing, formula: Formula | N
     if independent and len(spread) and (dependent := dependent_columns(moments.products, tol)).any():
         names = [columns.covariates[place] for place in np.flatnonzero(dependent).tolist()]
         raise dependent_error(names, columns.levels)
-    return Agreed(**vars(columns), totals=totals, centre=centre, spread=spread, moments=moments)
+    return Prepared(**vars(columns), totals=totals, centre=centre, spread=spread, moments=moments)
 
 
 class CategoricalProblem(Problem):
     """Likelihood of a multinomial or ordinal model."""
 
-    def __init__(self, session: Session, agreed: Agreed, plan: Plan) -> None:
+    def __init__(self, session: Session, agreed: Prepared, plan: Plan) -> None:
         self.session, self.agreed, self.names = session, agreed, agreed.names
         self.ridge = np.where(agreed.free_of_penalty, 0.0, plan.alpha)
         self.is_penalised, self.looks_ahead = plan.is_penalised, not plan.alpha
@@ -199,7 +199,7 @@ class CategoricalProblem(Problem):
         return share
 
 
-def fit_model(session: Session, agreed: Agreed, plan: Plan) -> Fit:
+def fit_model(session: Session, agreed: Prepared, plan: Plan) -> Fit:
     """Maximise the penalised likelihood."""
     problem = CategoricalProblem(session, agreed, plan)
     reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol)
@@ -210,7 +210,7 @@ def fit_model(session: Session, agreed: Agreed, plan: Plan) -> Fit:
     )
 
 
-def test_slopes(session: Session, agreed: Agreed) -> float:
+def test_slopes(session: Session, agreed: Prepared) -> float:
     """Return the score statistic of all slopes; where rounding would change it, from a further call."""
     link, moments, slopes = agreed.link, agreed.moments, ~agreed.free_of_penalty
     gradient = null_gradient(link, moments)
@@ -221,7 +221,7 @@ def test_slopes(session: Session, agreed: Agreed) -> float:
     return score_statistic(gradient, null_information(link, moments)[np.ix_(slopes, slopes)])
 
 
-def test_equal_slopes(session: Session, agreed: Agreed, parameters: Floats) -> float:
+def test_equal_slopes(session: Session, agreed: Prepared, parameters: Floats) -> float:
     """Return the score statistic against slopes for each threshold."""
     sums = session.sum(CategoricalSite.sum_unequal_slopes, agreed.at(parameters))
     return float(sums.gradient @ np.linalg.lstsq(sums.information, sums.gradient, rcond=None)[0])

@@ -29,7 +29,7 @@ from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.maths import Family, p_values, quantile, to_units, unit_deviances
 from multicentre.regression.mixed.maths import variance_test
 from multicentre.regression.mixed.messages import OwnEffects
-from multicentre.regression.rounds import Agreed
+from multicentre.regression.rounds import Prepared
 from multicentre.statistics.chi_square import chi_square_test
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class MixedResults(HasCoefficients, FederatedEstimator):
         places = [self.model_.covariates.index(name) for name in self.slopes]
         return to_units(self.model_.centre[places], self.scales_.spread[places], self.scales_.scale)
 
-    def _check_slopes(self, agreed: Agreed) -> tuple[str, ...]:
+    def _check_slopes(self, agreed: Prepared) -> tuple[str, ...]:
         """Return `slopes` if they are covariates of the fit."""
         if absent := sorted(set(self.slopes) - set(agreed.covariates)):
             raise ConfigurationError(
@@ -283,7 +283,7 @@ class MixedResults(HasCoefficients, FederatedEstimator):
             )
         return tuple(self.slopes)
 
-    def _set_model(self, agreed: Agreed, coefficients: Floats, kind: tuple[Family, str], offset: str) -> None:
+    def _set_model(self, agreed: Prepared, coefficients: Floats, kind: tuple[Family, str], offset: str) -> None:
         centre = agreed.centre
         self.scales_ = Scales(agreed.spread, centre.mean, agreed.scale)
         values = to_units(centre.centre, agreed.spread, agreed.scale) @ coefficients

@@ -52,7 +52,7 @@ from multicentre.regression.mixed.maths import (
     triangle,
 )
 from multicentre.regression.mixed.site import GeneralizedMixedSite, LinearMixedSite
-from multicentre.regression.rounds import Agreed, Plan
+from multicentre.regression.rounds import Plan, Prepared
 
 Floats = NDArray[np.float64]
 # Variances of an effect, relative to the variance of its estimate at a site of mean size, among which a fit starts.
@@ -122,7 +122,7 @@ def check_several(session: Session) -> None:
         )
 
 
-def effects_of(agreed: Agreed, slopes: tuple[str, ...]) -> dict[str, Any]:
+def effects_of(agreed: Prepared, slopes: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields that all requests of a mixed model share."""
     fields = {name: getattr(agreed.centre, name) for name in type(agreed.centre).declarations()}
     return {**fields, "spread": agreed.spread, "scale": agreed.scale, "slopes": slopes}
@@ -138,7 +138,7 @@ class LinearProblem(Problem):
     masked_tol: ClassVar[float] = MASKED_TOL
 
     def __init__(
-        self, session: Session, agreed: Agreed, slopes: tuple[str, ...], start: Floats, *, restricted: bool
+        self, session: Session, agreed: Prepared, slopes: tuple[str, ...], start: Floats, *, restricted: bool
     ) -> None:
         self.session, self.restricted, self.start = session, restricted, start
         self.fields, self.divisor = effects_of(agreed, slopes), agreed.totals.n_patients / len(session.sites)
@@ -189,7 +189,9 @@ class LinearProblem(Problem):
         return {self.best_value: -at.value}
 
 
-def fit_linear(session: Session, agreed: Agreed, slopes: tuple[str, ...], plan: Plan, *, restricted: bool) -> LinearFit:
+def fit_linear(
+    session: Session, agreed: Prepared, slopes: tuple[str, ...], plan: Plan, *, restricted: bool
+) -> LinearFit:
     """Maximise the (restricted) likelihood of a linear mixed model."""
     fields, size = effects_of(agreed, slopes), 1 + len(slopes)
     divisor = agreed.totals.n_patients / len(session.sites)
@@ -217,7 +219,7 @@ class GeneralizedProblem(Problem):
     best_value: ClassVar[str] = "objective"
     masked_tol: ClassVar[float] = MASKED_TOL
 
-    def __init__(self, session: Session, agreed: Agreed, slopes: tuple[str, ...]) -> None:
+    def __init__(self, session: Session, agreed: Prepared, slopes: tuple[str, ...]) -> None:
         self.session, self.agreed, self.p = session, agreed, 1 + len(agreed.covariates)
         self.fields, self.size = effects_of(agreed, slopes), 1 + len(slopes)
         n_entries = len(triangle(self.size)[0])
@@ -256,7 +258,7 @@ class GeneralizedProblem(Problem):
         return {self.best_value: -at.value}
 
 
-def fit_generalized(session: Session, agreed: Agreed, slopes: tuple[str, ...], plan: Plan) -> GeneralizedFit:
+def fit_generalized(session: Session, agreed: Prepared, slopes: tuple[str, ...], plan: Plan) -> GeneralizedFit:
     """Maximise the likelihood of a generalised linear mixed model by Laplace's approximation."""
     spread, totals, p = agreed.spread, agreed.totals, 1 + len(agreed.covariates)
     products = agreed.moments.products / np.outer(spread, spread)
@@ -269,7 +271,7 @@ def fit_generalized(session: Session, agreed: Agreed, slopes: tuple[str, ...], p
     return GeneralizedFit(maximum.point[:p], lower(maximum.point[p:]), covariance[:p, :p], sums, maximum)
 
 
-def _check_independent(products: Floats, agreed: Agreed, *, masked: bool) -> None:
+def _check_independent(products: Floats, agreed: Prepared, *, masked: bool) -> None:
     """Raise DataError if covariates depend on each other; the message names them."""
     dependent = dependent_columns(products, DEPENDENT_MASKED if masked else DEPENDENT)
     if dependent.any():

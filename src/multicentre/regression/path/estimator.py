@@ -24,7 +24,7 @@ from multicentre.regression.maths import Family, Link, to_units
 from multicentre.regression.path.rounds import Path, PathPlan, fit_path
 from multicentre.regression.path.site import MAX_FOLDS, PathSite
 from multicentre.regression.patients import RegressionMissing
-from multicentre.regression.rounds import Agreed, Plan
+from multicentre.regression.rounds import Plan, Prepared
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -262,7 +262,7 @@ class FedGLMCV(FedGLM):
             hint="Use FedGLM with alpha=0.",
         )
 
-    def _plan(self, session: Session, agreed: Agreed) -> Plan:
+    def _plan(self, session: Session, agreed: Prepared) -> Plan:
         plan = super()._plan(session, agreed)
         alphas = int(self.alphas) if isinstance(self.alphas, int) else np.asarray(self.alphas, dtype=np.float64)
         options = float(self.eps), float(self.l1_ratio), int(self.cv), int(self.seed)
@@ -278,7 +278,7 @@ class FedGLMCV(FedGLM):
         ridge, lasso = agreed.penalties(self.alpha_, float(self.l1_ratio))
         return replace(plan, alpha=ridge, lasso=lasso)
 
-    def _set_path(self, agreed: Agreed, path: Path) -> None:
+    def _set_path(self, agreed: Prepared, path: Path) -> None:
         units = path.coefficients @ to_units(agreed.centre.centre, agreed.spread, agreed.coefficient_scale).T
         units[:, 0] += agreed.shift
         self.alphas_, self.intercept_path_, self.coef_path_ = path.alphas, units[:, 0], units[:, 1:]

@@ -30,7 +30,7 @@ from multicentre.regression.path.messages import AtFolds, AtPath, FoldMoments, P
 from multicentre.regression.path.site import PathSite
 from multicentre.regression.patients import STEEPEST
 from multicentre.regression.penalty import minimise_penalised
-from multicentre.regression.rounds import Agreed, Plan
+from multicentre.regression.rounds import Plan, Prepared
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -90,7 +90,7 @@ class Path:
     converged: bool
 
 
-def fit_path(session: Session, agreed: Agreed, plan: PathPlan) -> Path:
+def fit_path(session: Session, agreed: Prepared, plan: PathPlan) -> Path:
     """Return the fits of all penalties."""
     if (agreed.centre.family, agreed.centre.link) == ("gaussian", "identity"):
         return _path_of_moments(session, agreed, plan)
@@ -118,12 +118,12 @@ def choose_alphas(gradient: Floats, plan: PathPlan) -> Floats:
     return np.geomspace(largest, plan.smallest * largest, plan.alphas)
 
 
-def _request(agreed: Agreed, plan: PathPlan) -> dict[str, object]:
+def _request(agreed: Prepared, plan: PathPlan) -> dict[str, object]:
     fields: dict[str, object] = {name: getattr(agreed.centre, name) for name in messages.Centre.declarations()}
     return fields | {"spread": agreed.spread, "scale": agreed.scale, "n_folds": plan.n_folds, "seed": plan.seed}
 
 
-def _path_of_moments(session: Session, agreed: Agreed, plan: PathPlan) -> Path:
+def _path_of_moments(session: Session, agreed: Prepared, plan: PathPlan) -> Path:
     request = AtFolds(**_request(agreed, plan))  # type: ignore[arg-type]
     moments = session.once("folds", FoldMoments, lambda: session.sum(PathSite.sum_fold_products, request))
     total, p = moments.products.sum(axis=0), moments.products.shape[1] - 1
@@ -145,7 +145,7 @@ def _path_of_moments(session: Session, agreed: Agreed, plan: PathPlan) -> Path:
     return Path(alphas, coefficients, held, moments.products[:, 0, 0], True)
 
 
-def _penalties(alphas: Floats, shares: Floats, plan: PathPlan, agreed: Agreed) -> tuple[Floats, Floats]:
+def _penalties(alphas: Floats, shares: Floats, plan: PathPlan, agreed: Prepared) -> tuple[Floats, Floats]:
     """Return ridge and lasso penalties on the scale of the rounds; the penalty per patient is equal without a fold."""
     ridge, lasso = agreed.penalties(1.0, plan.l1_ratio)
     return alphas * ridge * shares, alphas * lasso * shares
@@ -159,7 +159,7 @@ class _Jobs:
     held_out: Integers
 
 
-def _path_of_rounds(session: Session, agreed: Agreed, plan: PathPlan) -> Path:
+def _path_of_rounds(session: Session, agreed: Prepared, plan: PathPlan) -> Path:
     null = rounds.fit_model(session, agreed, Plan(0.0, plan.max_iter, plan.tol, plan.masked), null=True)
     alphas = choose_alphas(null.gradient[1:] * agreed.scale**2 / agreed.coefficient_scale, plan)
     folds = np.arange(-1, plan.n_folds)
@@ -180,7 +180,7 @@ def _path_of_rounds(session: Session, agreed: Agreed, plan: PathPlan) -> Path:
     return Path(alphas, fits.reshape(-1, n_sets, p)[:, 0], held, first.held_weight[1:], converged)
 
 
-def _evaluate(session: Session, agreed: Agreed, plan: PathPlan, coefficients: Floats, held_out: Integers) -> PathSums:
+def _evaluate(session: Session, agreed: Prepared, plan: PathPlan, coefficients: Floats, held_out: Integers) -> PathSums:
     clipped = np.clip(coefficients, -STEEPEST, STEEPEST)
     request = AtPath(**_request(agreed, plan), coefficients=clipped, held_out=held_out)  # type: ignore[arg-type]
     return session.sum(PathSite.sum_path_derivatives, request)
@@ -188,7 +188,7 @@ def _evaluate(session: Session, agreed: Agreed, plan: PathPlan, coefficients: Fl
 
 def _settle(
     session: Session,
-    agreed: Agreed,
+    agreed: Prepared,
     plan: PathPlan,
     jobs: _Jobs,
     near: tuple[Floats, Floats, Floats],
@@ -227,7 +227,7 @@ def _advance(
     sums: PathSums,
     penalties: tuple[Floats, Floats],
     plan: PathPlan,
-    agreed: Agreed,
+    agreed: Prepared,
 ) -> PathState:
     """Accept the steps with which the penalised deviance fell, and halve the others."""
     ridge, lasso = (each[active] for each in penalties)
@@ -254,7 +254,7 @@ def _advance(
     return PathState(**state, n_patients=sums.n_patients)
 
 
-def _step(at: Floats, gradient: Floats, information: Floats, ridge: Floats, lasso: Floats, agreed: Agreed) -> Floats:
+def _step(at: Floats, gradient: Floats, information: Floats, ridge: Floats, lasso: Floats, agreed: Prepared) -> Floats:
     linear = gradient + np.einsum("mij,mj->mi", information, at)
     best = minimise_penalised(information, linear, ridge, lasso, at, has_intercept=agreed.has_intercept)
     return best - at

@@ -56,7 +56,7 @@ class PrivateDerivatives(Release):
 
 
 @dataclass(frozen=True)
-class Approach(Message):
+class NewtonState(Message):
     """State of the coordinator between rounds of a private logistic fit."""
 
     coefficients: Floats = array("coefficients of covariates from -1 to 1", ("p",))

@@ -105,8 +105,8 @@ def _approach(session: Session, box: messages.Box, moments: Floats, noise_sd: fl
     start = start_logistic(moments, noise_sd)
     p, unit = len(start), row_unit(len(start))
     multipliers = _multipliers(session, RegressionSite.sum_private_derivatives)
-    nothing = messages.Approach(start, np.zeros((0, p)), np.zeros((0, p)), np.zeros((0, p, p)))
-    rounds = session.rounds(N_ROUNDS, messages.Approach, lambda: nothing, name="rounds")
+    nothing = messages.NewtonState(start, np.zeros((0, p)), np.zeros((0, p)), np.zeros((0, p, p)))
+    rounds = session.rounds(N_ROUNDS, messages.NewtonState, lambda: nothing, name="rounds")
     fields = {name: getattr(box, name) for name in messages.Box.declarations()}
     for _ in rounds:
         before = rounds.state
@@ -115,7 +115,7 @@ def _approach(session: Session, box: messages.Box, moments: Floats, noise_sd: fl
         spread = session.noise_spread
         gradient, information = read_logistic(sums.gradient, sums.information)
         sd = multipliers["information"] * spread / (4.0 * unit**2)
-        rounds.state = messages.Approach(
+        rounds.state = messages.NewtonState(
             newton_step(before.coefficients, gradient, information, sd),
             np.concatenate([before.points, before.coefficients[None]]),
             np.concatenate([before.gradients, gradient[None]]),

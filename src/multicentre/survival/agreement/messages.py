@@ -102,7 +102,7 @@ class Typical(About):
 
 
 @dataclass(frozen=True)
-class OddUnits(Squares):
+class UnitMismatch(Squares):
     """Sums for the variances of the columns, and a flag for times that seem to have another unit."""
 
     n_sites: float = number("1 where the site's median follow-up differs tenfold", bound=1)
@@ -116,7 +116,7 @@ class EventTimes(Release):
 
 
 @dataclass(frozen=True)
-class Agreed(Message):
+class Prepared(Message):
     """Agreement of all sites on columns, times, scales and thresholds."""
 
     columns: tuple[str, ...] = texts("names of the columns, in order")
@@ -141,22 +141,22 @@ class Agreed(Message):
         if lengths != [n_columns] * 4 or not (self.spread > 0).all():
             raise MessageError(
                 f"the agreement must hold positive scales for {n_columns} columns; got lengths {lengths}",
-                where="Agreed",
+                where="Prepared",
             )
         if not 0 < len(self.times) <= MAX_AGREED_TIMES or self.times[0] < 0 or (np.diff(self.times) <= 0).any():
             raise MessageError(
                 f"times must be 1 to {MAX_AGREED_TIMES} increasing non-negative numbers; got {len(self.times)} others",
-                where="Agreed.times",
+                where="Prepared.times",
             )
         steps = np.diff(self.first)
         if self.first[0] != 0 or self.first[-1] != len(self.edges) or (steps < 0).any() or (steps > MAX_EDGES).any():
             raise MessageError(
                 f"first must divide the thresholds into at most {MAX_EDGES} per column; got {self.first.tolist()[:10]}",
-                where="Agreed.first",
+                where="Prepared.first",
             )
         if any((np.diff(self.edges_of(column)) <= 0).any() for column in range(n_columns)):
             raise MessageError(
-                "edges must increase within each column; got equal or decreasing thresholds", where="Agreed.edges"
+                "edges must increase within each column; got equal or decreasing thresholds", where="Prepared.edges"
             )
 
     def edges_of(self, column: int) -> Floats:
@@ -207,7 +207,7 @@ class Patients:
     ([[-1.0], [0.0]], [0, 2], [True, False])
     """
 
-    def __init__(self, data: SurvivalData, agreed: Agreed, times: Floats | None = None) -> None:
+    def __init__(self, data: SurvivalData, agreed: Prepared, times: Floats | None = None) -> None:
         self.agreed = agreed
         self.data = data
         self.times = agreed.times if times is None else times

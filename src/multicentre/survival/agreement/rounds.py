@@ -86,7 +86,7 @@ class Needs:
 class Agreement(NamedTuple):
     """Result of :func:`agree`: the agreement, missing values, and what lies after the end of follow-up."""
 
-    agreed: messages.Agreed
+    agreed: messages.Prepared
     missing: MissingValues
     after: messages.AfterHorizon
 
@@ -138,7 +138,9 @@ def agree(
     # Records that take part: those without a missing entry in some columns, or all.
     complete = gaps.columns if missing == "complete" and gaps.n_incomplete else ()
     agreed = session.once(
-        "agreed", messages.Agreed, lambda: _settle(session, part, needs, replace(described, columns=columns), complete)
+        "agreed",
+        messages.Prepared,
+        lambda: _settle(session, part, needs, replace(described, columns=columns), complete),
     )
     after = session.once("after horizon", messages.AfterHorizon, lambda: session.sum(part.agree, agreed))
     return Agreement(agreed, gaps, after)
@@ -167,7 +169,7 @@ def _settle(
     needs: Needs,
     described: messages.Columns,
     complete: tuple[str, ...],
-) -> messages.Agreed:
+) -> messages.Prepared:
     columns = described.columns
     of_cause, about = messages.OfCause(needs.cause), (needs.cause, columns, complete)
     counts = None
@@ -183,7 +185,7 @@ def _settle(
     scale = messages.Scale(rounded(centre, spread), rounded(spread, spread))
     edges, first = _thresholds(session, part, scale, needs.n_bins)
     grid = _grid(session, part, needs, counts, described.units[0])
-    return messages.Agreed(
+    return messages.Prepared(
         columns,
         described.units[0],
         needs.cause,

@@ -48,13 +48,13 @@ class SurvivalPart(TabularPart):
     handles: ClassVar[tuple[Missing, ...]] = get_args(SurvivalMissing)
     has_exact_steps: ClassVar[bool] = False
     holds: ClassVar[type] = SurvivalData
-    remembers: ClassVar[type[Message]] = messages.Agreed
+    remembers: ClassVar[type[Message]] = messages.Prepared
     lengths: ClassVar[Lengths] = {
         "b": "bins of a column or of time",
         "t": "times of events",
     }
     data: SurvivalData
-    state: messages.Agreed | None = None
+    state: messages.Prepared | None = None
     _patients: Patients | None = None
     _first_requests: dict[str, bytes]
 
@@ -103,8 +103,8 @@ class SurvivalPart(TabularPart):
             counts[column] = np.bincount(to_column_bins(values, edges[column]), minlength=N_COLUMN_BINS)
         return messages.ColumnCounts(counts, patients=self.behind(counts))
 
-    @step(releases=messages.OddUnits, when="once", summed=True)
-    def compare_units(self, request: messages.Typical) -> messages.OddUnits:
+    @step(releases=messages.UnitMismatch, when="once", summed=True)
+    def compare_units(self, request: messages.Typical) -> messages.UnitMismatch:
         """Sum squares as in sum_squares, and flag a follow-up that differs tenfold from the median of all sites.
 
         It differs tenfold if times have another unit, for example days and months.
@@ -119,7 +119,7 @@ class SurvivalPart(TabularPart):
             log.warning(
                 "the median follow-up differs tenfold from that of all sites: check that it is in %r", self.data.unit
             )
-        return messages.OddUnits(squares, float(is_odd), patients=self.behind())
+        return messages.UnitMismatch(squares, float(is_odd), patients=self.behind())
 
     @step(releases=messages.EventTimes, when="once")
     def tell_times(self, request: messages.OfCause) -> messages.EventTimes:
@@ -128,7 +128,7 @@ class SurvivalPart(TabularPart):
         return messages.EventTimes(times, patients=len(self.data))
 
     @step(releases=messages.AfterHorizon, when="once", summed=True)
-    def agree(self, request: messages.Agreed) -> messages.AfterHorizon:
+    def agree(self, request: messages.Prepared) -> messages.AfterHorizon:
         """Check and store the agreement, once per fit, and count patients and events after its end of follow-up."""
         if (request.columns, request.levels) != (self.data.columns, self.data.levels):
             raise SchemaMismatch(
@@ -150,7 +150,7 @@ class SurvivalPart(TabularPart):
             self.state = self.first_memory(request)
         return self._count_after(request)
 
-    def _count_after(self, agreed: messages.Agreed) -> messages.AfterHorizon:
+    def _count_after(self, agreed: messages.Prepared) -> messages.AfterHorizon:
         is_after = ~by_end(self.data.time, agreed.ends)
         causes = self.data.event[is_after]
         events, others = (
@@ -162,12 +162,12 @@ class SurvivalPart(TabularPart):
         behind = int(cells[cells > 0].min(initial=len(self.data))) if not self.masked else len(self.data)
         return messages.AfterHorizon(float(len(causes)), float(events), float(others), patients=behind)
 
-    def first_memory(self, agreed: messages.Agreed) -> messages.Agreed:
+    def first_memory(self, agreed: messages.Prepared) -> messages.Prepared:
         """Return the initial state after the agreement; a subclass may add to it."""
         return agreed
 
     @property
-    def agreed(self) -> messages.Agreed:
+    def agreed(self) -> messages.Prepared:
         """Agreement of the fit.
 
         Raises
@@ -250,8 +250,8 @@ class SurvivalPart(TabularPart):
         return fewest_different(self.data.X)
 
 
-def _is_same(stored: messages.Agreed, received: messages.Agreed) -> bool:
-    names = messages.Agreed.declarations()
+def _is_same(stored: messages.Prepared, received: messages.Prepared) -> bool:
+    names = messages.Prepared.declarations()
     return all(np.array_equal(getattr(stored, name), getattr(received, name)) for name in names)
 
 

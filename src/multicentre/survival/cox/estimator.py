@@ -28,7 +28,7 @@ from multicentre.estimator.parameters import (
 )
 from multicentre.statistics.chi_square import TestResult
 from multicentre.survival.agreement.horizon import horizon_in_force
-from multicentre.survival.agreement.messages import LARGEST, Agreed
+from multicentre.survival.agreement.messages import LARGEST, Prepared
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import MAX_TIMES, SurvivalMissing
 from multicentre.survival.cox import messages
@@ -436,7 +436,7 @@ class FedCox(CoxResults):
             warn_of_columns_between_sites(fit, agreed.columns)
             warn_of_small_sites(fit.totals.n_events, len(session))
 
-    def _infer(self, session: Session, agreed: Agreed, fit: loops.Fit, plan: Plan) -> None:
+    def _infer(self, session: Session, agreed: Prepared, fit: loops.Fit, plan: Plan) -> None:
         is_informed = informed(fit.totals.information, fit.totals.n_events)
         self._model_based = covariance(fit.totals.information, plan.alpha, is_informed)
         spread_of = self._model_based

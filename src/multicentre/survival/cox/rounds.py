@@ -39,7 +39,7 @@ from multicentre.errors import ConfigurationError, DataError
 from multicentre.likelihood.newton import Derivatives, Problem, maximise
 from multicentre.likelihood.separation import Reported
 from multicentre.likelihood.steps import RANK
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.maths import (
     TimeTransform,
@@ -235,7 +235,7 @@ class Fit:
 class CoxProblem(Problem):
     """Partial likelihood of columns in standard deviations."""
 
-    def __init__(self, session: Session, agreed: Agreed, plan: Plan) -> None:
+    def __init__(self, session: Session, agreed: Prepared, plan: Plan) -> None:
         self.start = np.zeros(len(agreed.columns))
         self.session, self.plan, self.names = session, plan, agreed.columns
         self.ridge, self.is_penalised = plan.alpha, plan.alpha > 0
@@ -267,7 +267,7 @@ def _shift_of(figures: Floats) -> float:
     return float(figures[0]) if len(figures) else 0.0
 
 
-def fit_by_rounds(session: Session, agreed: Agreed, plan: Plan) -> Fit:
+def fit_by_rounds(session: Session, agreed: Prepared, plan: Plan) -> Fit:
     """Maximise the penalised partial likelihood in rounds."""
     problem = CoxProblem(session, agreed, plan)
     maximum = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol)
@@ -279,7 +279,7 @@ def fit_by_rounds(session: Session, agreed: Agreed, plan: Plan) -> Fit:
     return Fit(maximum.point, totals, null, *reached, unresolved=unresolved)
 
 
-def fit_one_shot(session: Session, agreed: Agreed, plan: Plan, lead: str | None) -> Fit:
+def fit_one_shot(session: Session, agreed: Prepared, plan: Plan, lead: str | None) -> Fit:
     """Fit in one round: mean of the sites' estimates, derivatives at the mean, and likelihood of the lead (ODAC).
 
     Without a `lead`, the site with most events leads, among those whose policy permits them to return their number.
@@ -324,7 +324,9 @@ def _find_monotone(session: Session, coefficients: Floats, totals: Totals, movin
     return np.asarray(suspected & (next_step * np.sign(moving) > 0.5 * length))
 
 
-def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str | None) -> tuple[Totals, messages.Led]:
+def _led(
+    session: Session, agreed: Prepared, plan: Plan, start: Floats, lead: str | None
+) -> tuple[Totals, messages.Led]:
     """Return the derivatives at the start and the lead's solution; if a lead refuses, the next one leads."""
     leads = messages.Leads((lead,)) if lead else session.once("leads", messages.Leads, lambda: _by_events(session))
     totals = session.once("derivatives", Totals, lambda: add_up(session, start, 0.0, plan))
@@ -356,7 +358,7 @@ def _by_events(session: Session) -> messages.Leads:
     return messages.Leads(tuple(sorted(with_events, key=lambda site: -offers[site].n_events)))
 
 
-def check_varying(session: Session, totals: Totals, agreed: Agreed) -> None:
+def check_varying(session: Session, totals: Totals, agreed: Prepared) -> None:
     """Raise DataError if a column is constant, or if its variance is a sum that rounding of masked sums makes useless.
 
     A column that varies, but not among the patients at risk of one baseline, is not an error: its coefficient is 0.
@@ -379,7 +381,7 @@ def check_varying(session: Session, totals: Totals, agreed: Agreed) -> None:
     )
 
 
-def check_independent(totals: Totals, agreed: Agreed, alpha: float) -> None:
+def check_independent(totals: Totals, agreed: Prepared, alpha: float) -> None:
     """Raise DataError if columns depend on each other and there is no penalty."""
     informed_places = np.flatnonzero(informed(totals.information, totals.n_events))
     dependent = dependent_columns(totals.information[np.ix_(informed_places, informed_places)])
@@ -434,7 +436,7 @@ def _reached(session: Session, coefficients: Floats, shift: float, plan: Plan) -
     return session.once("reached", Totals, lambda: add_up(session, coefficients, shift, plan))
 
 
-def make_model(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> CoxModel:
+def make_model(session: Session, agreed: Prepared, fit: Fit, plan: Plan) -> CoxModel:
     """Return the model with one baseline for all sites, on the agreed times.
 
     After a fit with a baseline per site, the sites are asked once more for counts, on the grid. Of exact times, at most
@@ -450,7 +452,7 @@ def make_model(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> CoxMod
 
 
 def model_with_baseline(
-    agreed: Agreed, coefficients: Floats, increments: Floats, shift: float, n_patients: int
+    agreed: Prepared, coefficients: Floats, increments: Floats, shift: float, n_patients: int
 ) -> CoxModel:
     """Return the model of coefficients per standard deviation and of increments, shape (K,), divided by exp(-shift).
 
@@ -474,7 +476,7 @@ def model_with_baseline(
     )
 
 
-def sum_scores(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> Floats:
+def sum_scores(session: Session, agreed: Prepared, fit: Fit, plan: Plan) -> Floats:
     """Return the sum of the products of all patients' score residuals, shape (d, d)."""
     if plan.times == "stratified":
         request = messages.At(fit.coefficients, plan.ties == "efron")
@@ -494,7 +496,7 @@ class TimeValues:
     recorded: str = ""
 
 
-def sum_residuals(session: Session, agreed: Agreed, fit: Fit, plan: Plan, values: TimeValues) -> messages.Residuals:
+def sum_residuals(session: Session, agreed: Prepared, fit: Fit, plan: Plan, values: TimeValues) -> messages.Residuals:
     """Return sums of Schoenfeld residuals over the events of all sites, weighted by a value of their times."""
     if plan.times == "stratified":
         return session.sum(CoxSite.sum_own_residuals, _own_transform(fit, plan, values))
@@ -526,7 +528,7 @@ def _own_transform(fit: Fit, plan: Plan, values: TimeValues) -> messages.Transfo
 
 
 def value_times(
-    session: Session, agreed: Agreed, fit: Fit, plan: Plan, transform: TimeTransform, *, of_all: bool
+    session: Session, agreed: Prepared, fit: Fit, plan: Plan, transform: TimeTransform, *, of_all: bool
 ) -> TimeValues:
     """Return the values of the times in a test; stratified by site, sites compute those that need no other times."""
     if plan.times == "stratified" and of_all and transform in RECORDED:
@@ -541,7 +543,7 @@ def value_times(
     return TimeValues(transform_times(agreed.times, counts.events, counts.risk, transform, of_all=of_all))
 
 
-def _means(agreed: Agreed, fit: Fit, plan: Plan, values: Floats) -> messages.Means:
+def _means(agreed: Prepared, fit: Fit, plan: Plan, values: Floats) -> messages.Means:
     totals = fit.totals
     means = risk_means(totals.events, totals.sums, sum_terms(totals.tables))
     return messages.Means(

@@ -201,7 +201,7 @@ class CoxSite(CoxPatients):
     """Site part of the federated Cox model."""
 
     method: ClassVar[str] = "fed-cox"
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     lengths: ClassVar[Lengths] = {
         "K": "times of events",
         "t": "times of events; none with Breslow's ties",

@@ -153,6 +153,7 @@ class AalenJohansenSite(TablePart):
     """
 
     method: ClassVar[str] = "aalen-johansen"
+    revision: ClassVar[int] = 2
 
     def __init__(self, site: str, data: Any) -> None:
         super().__init__(site, data)

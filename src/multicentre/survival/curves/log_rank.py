@@ -173,6 +173,7 @@ class LogRankSite(TablePart):
     """Site part of the log-rank test; all other steps are inherited, see ``survival/curves/tables/site.py``."""
 
     method: ClassVar[str] = "log-rank"
+    revision: ClassVar[int] = 2
 
     @step(releases=Scores, when="once", summed=True)
     def sum_scores(self, request: Compared) -> Scores:

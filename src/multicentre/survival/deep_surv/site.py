@@ -24,7 +24,7 @@ from multicentre.core.messages import Lengths, Message, array, count, number, te
 from multicentre.core.steps import Acknowledgement, Release, step
 from multicentre.data.records import BEHIND_AN_UPDATE, effective_number
 from multicentre.errors import ConfigurationError, NotConverged
-from multicentre.survival.agreement.messages import PATIENTS, Agreed
+from multicentre.survival.agreement.messages import PATIENTS, Prepared
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.fitted_models.network import count_parameters, log_hazard_ratio
 from multicentre.survival.learners.cohort import Cohort
@@ -166,7 +166,7 @@ class RiskSums(Release):
 
 
 @dataclass(frozen=True)
-class Memory(Agreed):
+class Memory(Prepared):
     """State of a site: the agreement, and the held-out patients."""
 
     held_out: NDArray[np.uint8] = array("1 for held-out patients; empty before the split", ("n",), dtype="u1")
@@ -196,11 +196,12 @@ class DeepSite(SurvivalPart):
     """Site part of FedDeepSurv."""
 
     method: ClassVar[str] = "fed-deep-surv"
+    revision: ClassVar[int] = 2
     remembers: ClassVar[type[Message]] = Memory
     lengths: ClassVar[Lengths] = {"K": "bins of the grid of times", "p": "parameters of all layers"}
     state: Memory | None = None
 
-    def first_memory(self, agreed: Agreed) -> Memory:
+    def first_memory(self, agreed: Prepared) -> Memory:
         """Return the initial state: the agreement, without a split."""
         agreed_fields: dict[str, Any] = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
         return Memory(**agreed_fields, held_out=np.zeros(0, dtype=np.uint8), share_and_seed="")

@@ -25,7 +25,7 @@ from multicentre.estimator.parameters import Applicable, OneOf, Only, ParameterR
 from multicentre.estimator.presentation import interval_text, number_text
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes, saved_message
 from multicentre.survival.agreement.horizon import HasHorizon
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MAX_TIMES
 from multicentre.survival.agreement.sketch import LATEST
@@ -177,7 +177,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
     }
     model_parameters: ClassVar[Mapping[str, Literal["model", "models"]]] = {"model": "model"}
     saved_attributes: ClassVar[SavedAttributes] = {
-        "_judged": saved_message(messages.Judged),
+        "_judged": saved_message(messages.Scored),
         "site_refusals_": PLAIN,
         "agreed_columns_": PLAIN,
         **HasHorizon.saved_horizon,
@@ -412,7 +412,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         self.history_, self.site_refusals_ = [], {}
         self._conclude_alone(judged, session.once("alone", AloneScores, request), self.scoring)
 
-    def _prepare(self, session: Session, needs: Needs | None = None) -> tuple[messages.Judged, SurvivalModel]:
+    def _prepare(self, session: Session, needs: Needs | None = None) -> tuple[messages.Scored, SurvivalModel]:
         """Return the model and the times of the evaluation as a message, after the agreement, and the model."""
         model = settings.model_of(self.model)
         grid, places, at = settings.choose_times(model, self.horizon, self.time_points, int(self.n_times), self.at)
@@ -424,7 +424,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         self._count_after(after)
         packed = np.frombuffer(pack(model), dtype=np.uint8)
         unpack(pack(model), EVALUATED_KINDS, len(agreed.columns))
-        return messages.Judged(packed, self._fill(agreed), grid, places, at), model
+        return messages.Scored(packed, self._fill(agreed), grid, places, at), model
 
     def _fit(self, session: Session) -> None:
         if session.protection == "unmasked" and len(session.sites) == 1:
@@ -467,7 +467,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         fitted = isinstance(self.model, SurvivalEstimator) and hasattr(self.model, "agreed_")
         return int(self.model.agreed_.cause) if fitted else int(self.cause)  # type: ignore[union-attr]
 
-    def _fill(self, agreed: Agreed) -> Floats:
+    def _fill(self, agreed: Prepared) -> Floats:
         if not isinstance(self.model, SurvivalEstimator):
             return agreed.centre
         fitted = self.model.agreed_

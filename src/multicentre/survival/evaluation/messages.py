@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Message, ModelMessage, array, digest_of_model, number, texts
 from multicentre.core.steps import Release
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -26,7 +26,7 @@ FIXED, MULTIPLES = 2.0**24, 2.0**52
 
 
 @dataclass(frozen=True)
-class Judged(ModelMessage):
+class Scored(ModelMessage):
     """Model to evaluate, and times of the evaluation."""
 
     packed: NDArray[np.uint8] = array("model as bytes", ("b",), dtype="u1")
@@ -42,7 +42,7 @@ class Judged(ModelMessage):
 
 
 @dataclass(frozen=True)
-class Memory(Agreed):
+class Memory(Prepared):
     """State of a site between requests, which does not leave the site."""
 
     packed: NDArray[np.uint8] = array("model as bytes; empty before it is received", ("b",), dtype="u1")

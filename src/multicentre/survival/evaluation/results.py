@@ -69,7 +69,7 @@ class Concluded:
     net_benefit_: dict[float, Floats]
     net_benefit_of_all_: dict[float, Floats]
     sites_: dict[str, messages.OwnScores]
-    _judged: messages.Judged
+    _judged: messages.Scored
     _sums: Sums
     _lines: messages.Lines | None
 
@@ -103,7 +103,7 @@ class Concluded:
 
     def _conclude(
         self,
-        judged: messages.Judged,
+        judged: messages.Scored,
         sums: Sums,
         site_scores: Mapping[str, messages.OwnScores],
         lines: messages.Lines | None,
@@ -136,7 +136,7 @@ class Concluded:
             time: CalibrationLine.of(*pair) for time, pair in zip(times.tolist(), lines, strict=True)
         }
 
-    def _conclude_alone(self, judged: messages.Judged, scores: AloneScores, requested: Collection[str]) -> None:
+    def _conclude_alone(self, judged: messages.Scored, scores: AloneScores, requested: Collection[str]) -> None:
         """Set the scores of a single site."""
         self._judged, self._sums, self._lines, self.sites_ = judged, {"alone": scores}, None, {}
         self.n_patients_, self.n_events_, self.times_ = int(scores.n_patients), int(scores.n_events), scores.times

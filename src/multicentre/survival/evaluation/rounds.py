@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 Sums = dict[str, Release]
 
 
-def hand_out(session: Session, judged: messages.Judged) -> messages.FollowUp:
+def hand_out(session: Session, judged: messages.Scored) -> messages.FollowUp:
     """Send the model and the times of the evaluation to every site, and return the sums of follow-up.
 
     Both requests travel together.
@@ -49,12 +49,12 @@ def hand_out(session: Session, judged: messages.Judged) -> messages.FollowUp:
         There are more than 256 times, and a site's policy does not permit exact times.
     """
 
-    def request() -> messages.Judged:
+    def request() -> messages.Scored:
         send_judged(session, judged)
         return judged
 
     def check() -> None:
-        if encode(session.once("judged", messages.Judged, request)) != encode(judged):
+        if encode(session.once("judged", messages.Scored, request)) != encode(judged):
             raise ConfigurationError(
                 "the model must be that of the resumed run; got another model",
                 where="model",
@@ -66,7 +66,7 @@ def hand_out(session: Session, judged: messages.Judged) -> messages.FollowUp:
     return follow_up
 
 
-def send_judged(session: Session, judged: messages.Judged) -> None:
+def send_judged(session: Session, judged: messages.Scored) -> None:
     """Send the model and the times to every site; more than 256 times need its permission."""
     is_fine = len(judged.grid) > MAX_TIMES
     step: Step[Any, Any, Any] = EvaluationSite.judge_at_fine_times if is_fine else EvaluationSite.judge
@@ -75,7 +75,7 @@ def send_judged(session: Session, judged: messages.Judged) -> None:
 
 def collect(
     session: Session,
-    judged: messages.Judged,
+    judged: messages.Scored,
     follow_up: messages.FollowUp,
     horizon: float,
     scores: Sequence[str],

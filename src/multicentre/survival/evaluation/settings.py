@@ -35,7 +35,7 @@ MAX_EDGES = 2047
 MAX_GROUPS = 50
 
 
-def check_times(request: messages.Judged) -> None:
+def check_times(request: messages.Scored) -> None:
     """Raise ConfigurationError unless the grid increases and the places lie on it, in order.
 
     Examples

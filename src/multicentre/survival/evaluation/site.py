@@ -28,7 +28,7 @@ from multicentre.core.wire import encode
 from multicentre.data.records import fewest_told_apart
 from multicentre.errors import ConfigurationError, DisclosureRefused
 from multicentre.statistics.line import MAX_LINES
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
 from multicentre.survival.evaluation import messages
@@ -140,6 +140,7 @@ class EvaluationSite(SurvivalPart):
 
     has_exact_steps: ClassVar[bool] = True
     method: ClassVar[str] = "survival-evaluation"
+    revision: ClassVar[int] = 2
     remembers: ClassVar[type[Message]] = messages.Memory
     lengths: ClassVar[Lengths] = {
         "H": "times of calibration",
@@ -156,9 +157,9 @@ class EvaluationSite(SurvivalPart):
     }
     state: messages.Memory | None = None
 
-    def first_memory(self, agreed: Agreed) -> messages.Memory:
+    def first_memory(self, agreed: Prepared) -> messages.Memory:
         """Return the initial state: the agreement, without a model."""
-        agreed_fields = {name: getattr(agreed, name) for name in Agreed.declarations()}
+        agreed_fields = {name: getattr(agreed, name) for name in Prepared.declarations()}
         none, no_places = np.zeros(0), np.zeros(0, dtype=np.int64)
         return messages.Memory(
             **agreed_fields,
@@ -171,19 +172,19 @@ class EvaluationSite(SurvivalPart):
         )
 
     @step(releases=Acknowledgement, when="once")
-    def judge(self, request: messages.Judged) -> Acknowledgement:
+    def judge(self, request: messages.Scored) -> Acknowledgement:
         """Check and store the model and the times of the evaluation, once per fit."""
         check_grid_is_coarse(request.grid)
         self._take_in(request)
         return Acknowledgement()
 
     @step(releases=messages.FineTimes, when="once")
-    def judge_at_fine_times(self, request: messages.Judged) -> messages.FineTimes:
+    def judge_at_fine_times(self, request: messages.Scored) -> messages.FineTimes:
         """Check and store the model and more than 256 times, which disclose ends of follow-up and need permission."""
         self._take_in(request)
         return messages.FineTimes(np.array([float(len(request.grid))]))
 
-    def _take_in(self, request: messages.Judged) -> None:
+    def _take_in(self, request: messages.Scored) -> None:
         limits.check_times(request)
         limits.check_fill(request.fill, len(self.agreed.columns))
         unpack(request.packed.tobytes(), EVALUATED_KINDS, len(self.agreed.columns))

@@ -18,7 +18,7 @@ from multicentre.errors import ConfigurationError, nearest_name
 from multicentre.estimator.figures import Bars, Figure, Lines
 from multicentre.estimator.parameters import SEED, Applicable, Flag, Integer, OneOf, Only, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import SurvivalMissing
 from multicentre.survival.estimator import MISSING, SurvivalEstimator, importance_frame, leading_importances
@@ -300,7 +300,7 @@ class FedHazardBoost(SurvivalEstimator):
         agreed = self._agree(session, self._needs())
         n_folds = N_FOLDS if self._stops_early(agreed.n_events) else 0
         base = count_intervals(session)
-        beginning = messages.Beginning(base, int(self.random_state), float(self.subsample), n_folds, held_out=0)
+        beginning = messages.InitialState(base, int(self.random_state), float(self.subsample), n_folds, held_out=0)
         plan = Plan(
             int(self.n_estimators),
             int(self.max_depth),
@@ -350,7 +350,7 @@ def subdivided(ends: Floats) -> Floats:
     return np.asarray(times.ravel(), dtype=np.float64)
 
 
-def _model(agreed: Agreed, base: Floats, trees: messages.Ensemble) -> HazardModel:
+def _model(agreed: Prepared, base: Floats, trees: messages.Ensemble) -> HazardModel:
     """Return the trees with thresholds in the units of the columns instead of numbers of bins."""
     n_columns = len(agreed.columns)
     threshold = trees.cut.astype(np.float64)

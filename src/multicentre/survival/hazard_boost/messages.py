@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import Message, array, count, number
 from multicentre.core.steps import Release
-from multicentre.survival.agreement.messages import PATIENTS, Agreed
+from multicentre.survival.agreement.messages import PATIENTS, Prepared
 from multicentre.trees import table
 from multicentre.trees.table import NodeTable
 
@@ -30,7 +30,7 @@ class IntervalCounts(Release):
 
 
 @dataclass(frozen=True)
-class Beginning(Message):
+class InitialState(Message):
     """Initial log odds, and parameters of the draws of patients, for one pass over the trees."""
 
     base: Floats = array("log odds of the hazard in every interval", ("K",))
@@ -78,7 +78,7 @@ class Ensemble(Trees):
 
 
 @dataclass(frozen=True)
-class Memory(Agreed, Beginning, Trees):
+class Memory(Prepared, InitialState, Trees):
     """State of a site: agreement, start of the pass, and its trees, from which the margins follow."""
 
     base: Floats = array("log odds of the hazard in every interval; empty before the first tree", ("b",))

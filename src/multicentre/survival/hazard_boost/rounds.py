@@ -26,7 +26,7 @@ from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History, Rounds
 from multicentre.core.session import Session
 from multicentre.core.steps import Acknowledgement
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.maths import empirical_logits, find_splits, first_cells, leaf_values
 from multicentre.survival.hazard_boost.site import HazardSite
@@ -102,7 +102,7 @@ def count_intervals(session: Session) -> Floats:
     return empirical_logits(counts.events, counts.leaving)
 
 
-def cross_validate_trees(session: Session, agreed: Agreed, beginning: messages.Beginning, plan: Plan) -> Floats:
+def cross_validate_trees(session: Session, agreed: Prepared, beginning: messages.InitialState, plan: Plan) -> Floats:
     """Return the mean log-loss of held-out patients by number of trees from 0, over all folds; empty without patients.
 
     A fold whose pass stopped early keeps its last loss, which is above its smallest.
@@ -121,7 +121,7 @@ def cross_validate_trees(session: Session, agreed: Agreed, beginning: messages.B
 
 
 def grow_trees(
-    session: Session, agreed: Agreed, beginning: messages.Beginning, plan: Plan
+    session: Session, agreed: Prepared, beginning: messages.InitialState, plan: Plan
 ) -> tuple[messages.Ensemble, History]:
     """Grow one tree per round, in a pass that begins with no tree."""
     name = f"trees-without-fold-{beginning.held_out}" if beginning.held_out else "trees"

@@ -21,7 +21,7 @@ from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.steps import Acknowledgement, step
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, MessageError
-from multicentre.survival.agreement.messages import Agreed, Patients
+from multicentre.survival.agreement.messages import Patients, Prepared
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.maths import MAX_STEP, first_cells, last_intervals
@@ -41,27 +41,27 @@ MAX_BASE = 50.0
 MAX_FOLDS = 10
 
 
-def check_beginning(request: messages.Beginning, n_times: int) -> None:
+def check_beginning(request: messages.InitialState, n_times: int) -> None:
     """Raise MessageError unless there is a finite initial value per interval, and draws and folds are valid."""
     if len(request.base) != n_times or not (np.abs(request.base) <= MAX_BASE).all():
         raise MessageError(
-            f"base must hold {n_times} log odds of magnitude up to {MAX_BASE:g}; got others", where="Beginning.base"
+            f"base must hold {n_times} log odds of magnitude up to {MAX_BASE:g}; got others", where="InitialState.base"
         )
     if not (0 < request.subsample <= 1 and request.seed >= 0):
         raise MessageError(
             f"subsample must be above 0 and at most 1, and seed non-negative; got {request.subsample} and "
             f"{request.seed}",
-            where="Beginning",
+            where="InitialState",
         )
     if not (0 <= request.held_out <= request.n_folds <= MAX_FOLDS and request.n_folds != 1):
         raise MessageError(
             f"n_folds must be 0 or from 2 to {MAX_FOLDS}, and held_out one of the folds or 0; got {request.n_folds} "
             f"and {request.held_out}",
-            where="Beginning",
+            where="InitialState",
         )
 
 
-def check_pass(request: messages.Beginning, before: messages.Beginning) -> None:
+def check_pass(request: messages.InitialState, before: messages.InitialState) -> None:
     """Raise ConfigurationError unless a pass follows the one before: one per fold in order, then one without held-out.
 
     Other draws of patients would allow differences between the sums of arbitrary groups.
@@ -212,7 +212,7 @@ class HazardSite(TreePart, SurvivalPart):
 
     method: ClassVar[str] = "fed-hazard-boost"
     # 2: children follow from the order of the splits, and requests contain the trees that a site lacks.
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     remembers: ClassVar[type[Message]] = messages.Memory
     lengths: ClassVar[Lengths] = {
         "K": "intervals of time",
@@ -230,7 +230,7 @@ class HazardSite(TreePart, SurvivalPart):
         return messages.IntervalCounts(events, leaving, patients=self.behind(np.concatenate([events, leaving])))
 
     @step(releases=Acknowledgement, when="once")
-    def begin(self, request: messages.Beginning) -> Acknowledgement:
+    def begin(self, request: messages.InitialState) -> Acknowledgement:
         """Check and store the initial log odds and the fold that the trees of this pass do not use."""
         check_beginning(request, len(self.agreed.times))
         before = self.memory
@@ -264,14 +264,14 @@ class HazardSite(TreePart, SurvivalPart):
         behind = self._behind_level(rows, cells)
         return messages.Histograms(slopes[places], curvatures[places], rows.losses, patients=behind)
 
-    def first_memory(self, agreed: Agreed) -> messages.Memory:
+    def first_memory(self, agreed: Prepared) -> messages.Memory:
         """Return a state without initial log odds and without trees."""
-        return self._without_trees(agreed, messages.Beginning(np.zeros(0), 0, 1.0, 0, 0))
+        return self._without_trees(agreed, messages.InitialState(np.zeros(0), 0, 1.0, 0, 0))
 
-    def _without_trees(self, agreed: Agreed, beginning: messages.Beginning) -> messages.Memory:
+    def _without_trees(self, agreed: Prepared, beginning: messages.InitialState) -> messages.Memory:
         """Return the state at the beginning of a pass."""
-        start = {name: getattr(beginning, name) for name in messages.Beginning.declarations()}
-        agreement = {name: getattr(agreed, name) for name in Agreed.declarations()}
+        start = {name: getattr(beginning, name) for name in messages.InitialState.declarations()}
+        agreement = {name: getattr(agreed, name) for name in Prepared.declarations()}
         return messages.Memory(**agreement, **start, **messages.Trees.none().fields)
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.agreement.messages import Agreed, Patients, flatten_rare
+from multicentre.survival.agreement.messages import Patients, Prepared, flatten_rare
 from multicentre.survival.agreement.sketch import public_times, public_values
 from multicentre.survival.fitted_models.cox import LARGEST, CoxModel
 from multicentre.survival.kernels.partial_likelihood import hazard_ratios, maximise, partial_likelihood, sum_terms
@@ -220,7 +220,7 @@ def _baseline(sets: RiskSets, times: Floats, grid: Floats, coefficients: Floats)
     return np.concatenate([[0.0], cumulated])[np.searchsorted(times, grid, side="right")]
 
 
-def group_for_travel(data: SurvivalData, agreed: Agreed, least: int) -> Patients:
+def group_for_travel(data: SurvivalData, agreed: Prepared, least: int) -> Patients:
     """Group patients so that a model that leaves the site describes no group of fewer than `least` patients.
 
     Patients of neighbouring times of the grid are moved to one time. At each time 0 or at least `least` patients have

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real, check_parameters
-from multicentre.survival.agreement.messages import Agreed, Patients
+from multicentre.survival.agreement.messages import Patients, Prepared
 from multicentre.survival.fitted_models.trees import Trees
 from multicentre.survival.learners.cohort import at_shown_times
 
@@ -189,7 +189,7 @@ def _as_trees(patients: Patients, nodes: list[NDArray[np.int32]], curves: Floats
     return Trees(agreed.times, *one, column, threshold, left, right, leaf, leaf_curves, patients=fewest)
 
 
-def thresholds_at(agreed: Agreed, column: NDArray[np.int32], cut: NDArray[np.int32]) -> Floats:
+def thresholds_at(agreed: Prepared, column: NDArray[np.int32], cut: NDArray[np.int32]) -> Floats:
     """Return the threshold of each node's split in the units of its column, 0 at a leaf, shape (m,)."""
     inner = column >= 0
     threshold = np.zeros(len(column))

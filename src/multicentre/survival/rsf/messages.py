@@ -48,7 +48,7 @@ class Samples(Release):
 
 
 @dataclass(frozen=True)
-class Standing(NodeTable):
+class ForestState(NodeTable):
     """Current state of some trees, and the leaves to count."""
 
     max_depth: ClassVar[int] = MAX_NODES
@@ -58,7 +58,7 @@ class Standing(NodeTable):
 
 
 @dataclass(frozen=True)
-class Level(Standing):
+class Level(ForestState):
     """Leaves to split, with the columns to try and the layout of the counts."""
 
     n_groups: int = count("groups of times of the grid")
@@ -128,16 +128,16 @@ def check_sampling(request: Sampling, n_times: int) -> None:
     check_words(request.n_estimators * (2 * request.n_groups + 3))
 
 
-def check_standing(request: Standing, max_bins: NDArray[np.int64]) -> None:
+def check_standing(request: ForestState, max_bins: NDArray[np.int64]) -> None:
     """Raise MessageError unless nodes form trees of these columns, and the leaves to count are different leaves."""
     if not len(request.tree) or (request.tree < 0).any() or (request.tree >= MAX_TREES).any() or request.seed < 0:
         raise MessageError(
             f"there must be trees with numbers from 0 to {MAX_TREES - 1} and a non-negative seed; got others",
-            where="Standing.tree",
+            where="ForestState.tree",
         )
     if not 0 < len(request.column) <= MAX_FOREST_NODES:
         raise MessageError(
-            f"the trees must have 1 to {MAX_FOREST_NODES} nodes; got {len(request.column)}", where="Standing.column"
+            f"the trees must have 1 to {MAX_FOREST_NODES} nodes; got {len(request.column)}", where="ForestState.column"
         )
     check_splits(request, max_bins - 1)
     check_leaves(request, request.wanted)

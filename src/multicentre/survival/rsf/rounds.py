@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.fitted_models.trees import Trees
 from multicentre.survival.learners.tree import DEEPEST, TreeSettings, thresholds_at
 from multicentre.survival.rsf import messages
@@ -62,7 +62,7 @@ class Splits:
     sides: Counts
 
 
-def grow_forest(session: Session, agreed: Agreed, plan: Plan) -> tuple[messages.Forest, History]:
+def grow_forest(session: Session, agreed: Prepared, plan: Plan) -> tuple[messages.Forest, History]:
     """Grow all trees level by level until no leaf can be split."""
 
     def start() -> messages.Forest:
@@ -83,7 +83,7 @@ def grow_forest(session: Session, agreed: Agreed, plan: Plan) -> tuple[messages.
     return rounds.state, rounds.history
 
 
-def count_leaves(session: Session, agreed: Agreed, plan: Plan, forest: messages.Forest) -> Counts:
+def count_leaves(session: Session, agreed: Prepared, plan: Plan, forest: messages.Forest) -> Counts:
     """Return counts of the drawn patients of every leaf by time of the grid, shape (L, 2 K + 1), leaves in order."""
     leaves = np.flatnonzero(forest.column < 0).astype(np.int32)
     fields = np.arange(len(leaves) + 1) * (2 * len(agreed.times) + 1)
@@ -98,7 +98,7 @@ def count_leaves(session: Session, agreed: Agreed, plan: Plan, forest: messages.
     return session.once("leaves", messages.Leaves, request).counts
 
 
-def as_trees(forest: messages.Forest, counts: Counts, agreed: Agreed) -> Trees:
+def as_trees(forest: messages.Forest, counts: Counts, agreed: Prepared) -> Trees:
     """Return the forest with thresholds in the units of the columns, and a curve for each leaf."""
     is_leaf = forest.column < 0
     leaf = np.where(is_leaf, np.cumsum(is_leaf) - 1, -1).astype(np.int32)
@@ -124,7 +124,7 @@ def _within_reach(forest: messages.Forest, settings: TreeSettings) -> messages.F
     return replace(forest, frontier=forest.frontier[enough])
 
 
-def _find_splits(session: Session, agreed: Agreed, plan: Plan, forest: messages.Forest, number: int) -> Splits:
+def _find_splits(session: Session, agreed: Prepared, plan: Plan, forest: messages.Forest, number: int) -> Splits:
     from multicentre.survival.kernels.logrank_sums import n_words
 
     max_bins, frontier = agreed.n_bins, forest.frontier
@@ -146,7 +146,7 @@ def _find_splits(session: Session, agreed: Agreed, plan: Plan, forest: messages.
 
 def _ask(
     session: Session,
-    agreed: Agreed,
+    agreed: Prepared,
     plan: Plan,
     forest: messages.Forest,
     wanted: Integers,
@@ -167,13 +167,13 @@ def _ask(
     )  # fmt: skip
 
 
-def _standing(seed: int, forest: messages.Forest, wanted: Integers) -> messages.Standing:
+def _standing(seed: int, forest: messages.Forest, wanted: Integers) -> messages.ForestState:
     """Return the request for some leaves, with their trees only."""
     number = np.repeat(np.arange(len(forest.roots)), np.diff(forest.roots, append=len(forest.column)))
     trees = np.unique(number[wanted])
     is_chosen = np.isin(number, trees)
     places = (np.cumsum(is_chosen) - 1).astype(np.int32)
-    return messages.Standing(
+    return messages.ForestState(
         places[forest.roots[trees]],
         forest.column[is_chosen],
         forest.cut[is_chosen],

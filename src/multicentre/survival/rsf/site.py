@@ -37,7 +37,7 @@ class ForestSite(SurvivalPart):
 
     method: ClassVar[str] = "fed-rsf"
     # 2: children follow from the order of the splits.
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     lengths: ClassVar[Lengths] = {
         "T": "trees",
         "f": "counts of each tree or leaf: by time of events, by end of follow-up, patients, patients with an event",
@@ -77,7 +77,7 @@ class ForestSite(SurvivalPart):
         return messages.Histograms(words, patients=self.behind(ONE))
 
     @step(releases=messages.Leaves, when="at the end", summed=True)
-    def count_leaves(self, request: messages.Standing) -> messages.Leaves:
+    def count_leaves(self, request: messages.ForestState) -> messages.Leaves:
         """Count drawn patients by leaf and time of the grid, for the leaves' curves."""
         from multicentre.survival.kernels.logrank_sums import count_leaves
 
@@ -90,7 +90,7 @@ class ForestSite(SurvivalPart):
             count_leaves(counts, patients.binned, patients.bins, patients.happened, drawn, *nodes)
         return messages.Leaves(counts, patients=self.behind(ONE))
 
-    def _trees(self, request: messages.Standing) -> Iterator[tuple[NDArray[np.uint8], Nodes]]:
+    def _trees(self, request: messages.ForestState) -> Iterator[tuple[NDArray[np.uint8], Nodes]]:
         """Yield each tree's sample, and its nodes with the rows of the requested leaves."""
         row = np.full(len(request.column), -1, dtype=np.int32)
         row[request.wanted] = np.arange(len(request.wanted))

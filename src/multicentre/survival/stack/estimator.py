@@ -33,7 +33,7 @@ from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, IntegrityError, SchemaMismatch
 from multicentre.estimator.parameters import OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
-from multicentre.survival.agreement.messages import AfterHorizon, Agreed
+from multicentre.survival.agreement.messages import AfterHorizon, Prepared
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.fitted_models.base import SurvivalModel, join
 from multicentre.survival.fitted_models.derived import Mixture, on_one_grid
@@ -351,9 +351,9 @@ def _strictest(fitted: Sequence[SurvivalEstimator]) -> MissingValues:
     return next((values for values in missing_values if values.missing == "complete"), missing_values[0])
 
 
-def _agreed(agreed: Agreed, times: Floats) -> Agreed:
-    fields = {name: getattr(agreed, name) for name in Agreed.declarations()}
-    return Agreed(**{**fields, "times": times, "ends": float(times[-1])})
+def _agreed(agreed: Prepared, times: Floats) -> Prepared:
+    fields = {name: getattr(agreed, name) for name in Prepared.declarations()}
+    return Prepared(**{**fields, "times": times, "ends": float(times[-1])})
 
 
 def _copy(estimator: SurvivalEstimator) -> SurvivalEstimator:
@@ -361,7 +361,7 @@ def _copy(estimator: SurvivalEstimator) -> SurvivalEstimator:
     return type(estimator)(**estimator.get_params(deep=False))
 
 
-def _describe(session: Session, agreed: Agreed, columns: tuple[str, ...]) -> Nothing:
+def _describe(session: Session, agreed: Prepared, columns: tuple[str, ...]) -> Nothing:
     for site, answer in session.ask(StackSite.describe, Nothing()).items():
         if (answer.columns, answer.levels, answer.units) != (columns, agreed.levels, (agreed.unit,)):
             raise SchemaMismatch(

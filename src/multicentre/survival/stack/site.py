@@ -25,7 +25,7 @@ from multicentre.core.steps import Release, step
 from multicentre.core.wire import encode
 from multicentre.data.records import fewest_told_apart
 from multicentre.errors import ConfigurationError, MessageError
-from multicentre.survival.agreement.messages import PATIENTS, Agreed
+from multicentre.survival.agreement.messages import PATIENTS, Prepared
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.fitted_models import KINDS
 from multicentre.survival.fitted_models.base import split
@@ -68,7 +68,7 @@ class Errors(Release):
 
 
 @dataclass(frozen=True)
-class Memory(Agreed):
+class Memory(Prepared):
     """State of a site: the agreement, and the models that it answered for."""
 
     models_digest: str = text("digest of the models; empty before the first request")
@@ -85,11 +85,12 @@ class StackSite(SurvivalPart):
     """Site part of FedStack."""
 
     method: ClassVar[str] = "fed-stack"
+    revision: ClassVar[int] = 2
     remembers: ClassVar[type[Message]] = Memory
     lengths: ClassVar[Lengths] = {"K": "bins of time", "m": "models that are stacked"}
     state: Memory | None = None
 
-    def first_memory(self, agreed: Agreed) -> Memory:
+    def first_memory(self, agreed: Prepared) -> Memory:
         """Return the initial state: the agreement, without models."""
         agreed_fields: dict[str, Any] = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
         return Memory(**agreed_fields, models_digest="")

@@ -24,7 +24,7 @@ from multicentre.core.steps import SitePart
 from multicentre.errors import DataError, MessageError
 from multicentre.estimator.parameters import SEED, Flag, Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import MAX_TIMES, SurvivalMissing
 from multicentre.survival.estimator import MISSING, SurvivalEstimator
@@ -67,7 +67,7 @@ def _order(session: Session, forest: Forest, allot: Allot) -> Orders:
     return Orders(tuple(offers), n_patients, allot(n_patients, offered))
 
 
-def gather_trees(session: Session, forest: Forest, orders: Orders, agreed: Agreed) -> dict[str, Trees]:
+def gather_trees(session: Session, forest: Forest, orders: Orders, agreed: Prepared) -> dict[str, Trees]:
     """Request the trees of all sites, once, and return those that are not empty, by site.
 
     Raises
@@ -82,7 +82,7 @@ def gather_trees(session: Session, forest: Forest, orders: Orders, agreed: Agree
     return dict(zip(gathered.sites, cast("Sequence[Trees]", trees), strict=True))
 
 
-def _gather(session: Session, forest: Forest, orders: Orders, agreed: Agreed) -> Gathered:
+def _gather(session: Session, forest: Forest, orders: Orders, agreed: Prepared) -> Gathered:
     requests = {
         site: Order(**asdict(forest), wanted=wanted)
         for site, wanted in zip(orders.sites, orders.wanted.tolist(), strict=True)
@@ -105,7 +105,7 @@ def _gather(session: Session, forest: Forest, orders: Orders, agreed: Agreed) ->
     return Gathered(tuple(grown), *join(grown.values()))
 
 
-def _checked(site: str, trees: Trees, order: Order, agreed: Agreed) -> Trees:
+def _checked(site: str, trees: Trees, order: Order, agreed: Prepared) -> Trees:
     try:
         trees.valid(len(agreed.columns))
     except MessageError as error:

@@ -101,6 +101,7 @@ class ForestSite(SurvivalPart):
     """Site part of FedSurF."""
 
     method: ClassVar[str] = "fed-surf"
+    revision: ClassVar[int] = 2
     lengths: ClassVar[Lengths] = {
         "K": "times of the grid",
         "T": "trees",

@@ -105,7 +105,7 @@ def unit_of_loss(loss: str, times: Floats) -> float:
     return BRIER_UNIT if loss == "brier" else float(times[-1])
 
 
-class Opinions:
+class HypothesisPredictions:
     """Predictions of learners for patients.
 
     Parameters

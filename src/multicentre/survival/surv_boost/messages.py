@@ -17,7 +17,7 @@ from multicentre.core.messages import M, Message, array, arrays, count, flag, nu
 from multicentre.core.steps import Release
 from multicentre.core.wire import decode, encode
 from multicentre.errors import ConfigurationError
-from multicentre.survival.agreement.messages import PATIENTS, Agreed
+from multicentre.survival.agreement.messages import PATIENTS, Prepared
 from multicentre.survival.kernels.risk_sets import Ties
 from multicentre.survival.learners.tree import DEEPEST, MaxFeatures, TreeSettings
 from multicentre.survival.surv_boost.hypotheses import unit_of_loss
@@ -43,7 +43,7 @@ MAX_SUM = 2.0**34
 
 
 @dataclass(frozen=True)
-class Memory(Agreed):
+class Memory(Prepared):
     """State of a site between rounds; it never leaves the site."""
 
     n_splits: int = count("number of folds; 0 before the split")
@@ -151,7 +151,7 @@ class Search(Message):
 
 
 @dataclass(frozen=True)
-class Marks(Release):
+class LossBins(Release):
     """Bins of the largest losses at a site."""
 
     marks: Floats = array("1 in the bin of the site's largest loss, by hypothesis", ("q", 64), bound=1)

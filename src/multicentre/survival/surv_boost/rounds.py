@@ -31,7 +31,7 @@ from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.core.tie_breaking import is_less
 from multicentre.errors import DataError, MessageError
-from multicentre.survival.agreement.messages import Agreed, OfCause
+from multicentre.survival.agreement.messages import OfCause, Prepared
 from multicentre.survival.fitted_models import KINDS, CoxModel, Mixture, SurvivalModel
 from multicentre.survival.fitted_models.base import join, split
 from multicentre.survival.kernels.partial_likelihood import Likelihood, gradient, maximise, squared_means, sum_terms
@@ -87,7 +87,7 @@ class PassPlan:
     n_splits: int
     held: int
 
-    def scale(self, log_total: float, agreed: Agreed) -> messages.Scale:
+    def scale(self, log_total: float, agreed: Prepared) -> messages.Scale:
         """Return the scale of the weights, with the number of the pass."""
         log_cap = self.plan.log_cap(agreed.n_patients)
         return messages.Scale(log_total=log_total, log_cap=log_cap, of_pass=self.number)
@@ -121,7 +121,7 @@ class _Round:
     metrics: Mapping[str, float]
 
 
-def find_staying(session: Session, agreed: Agreed) -> Floats:
+def find_staying(session: Session, agreed: Prepared) -> Floats:
     """Return the probability of not being censored, on the grid, from counts of all sites (reverse Kaplan-Meier)."""
     counts = session.once(
         "censored", messages.Censorings, lambda: session.sum(BoostSite.count_censored, OfCause(agreed.cause))
@@ -132,7 +132,7 @@ def find_staying(session: Session, agreed: Agreed) -> Floats:
     return np.clip(kaplan_meier(counts.censored[:-1], at_risk - counts.events), 0.0, 1.0)
 
 
-def boost(session: Session, agreed: Agreed, staying: Floats, passes: Sequence[PassPlan]) -> list[Pass]:
+def boost(session: Session, agreed: Prepared, staying: Floats, passes: Sequence[PassPlan]) -> list[Pass]:
     """Run passes side by side; the first is that of the model, whose rounds are recorded.
 
     Parameters
@@ -189,7 +189,7 @@ def boost(session: Session, agreed: Agreed, staying: Floats, passes: Sequence[Pa
 
 
 def _boost_once(
-    session: Session, one: PassPlan, agreed: Agreed, before: messages.Ensemble, fixed: Offer, number: int
+    session: Session, one: PassPlan, agreed: Prepared, before: messages.Ensemble, fixed: Offer, number: int
 ) -> _Round:
     """Run one round of a pass."""
     plan, scale = one.plan, one.scale(before.log_total, agreed)
@@ -219,7 +219,7 @@ def _begin(one: PassPlan, staying: Floats) -> messages.Begin:
     return messages.Begin(one.plan.seed, one.n_splits, one.held, one.plan.loss, staying, of_pass=one.number)
 
 
-def _gather_pool(session: Session, one: PassPlan, agreed: Agreed, staying: Floats) -> messages.Pool:
+def _gather_pool(session: Session, one: PassPlan, agreed: Prepared, staying: Floats) -> messages.Pool:
     """Begin the pass; collect the learners that are fixed for all rounds: the pool, or the proportional hazards."""
     plan = one.plan
     session.ask(BoostSite.begin, _begin(one, staying))
@@ -237,14 +237,16 @@ def _gather_pool(session: Session, one: PassPlan, agreed: Agreed, staying: Float
     return messages.Pool(*join(learners), tuple(names), tuple(dropped))
 
 
-def _hazards_of_all(session: Session, agreed: Agreed, of_pass: int) -> tuple[list[SurvivalModel], list[str], list[str]]:
+def _hazards_of_all(
+    session: Session, agreed: Prepared, of_pass: int
+) -> tuple[list[SurvivalModel], list[str], list[str]]:
     model = fit_columns(session, agreed, of_pass)
     if model is None:
         return [], [], [f"{EVERYONE}: no finite maximum"]
     return [model], [EVERYONE], []
 
 
-def _read_pool(pool: messages.Pool, agreed: Agreed) -> Offer:
+def _read_pool(pool: messages.Pool, agreed: Prepared) -> Offer:
     return Offer(split(pool.packed, pool.lengths, LEARNERS, len(agreed.columns)), pool.names, ())
 
 
@@ -256,14 +258,14 @@ def _start(session: Session, one: PassPlan, staying: Floats, pool: messages.Pool
     return messages.Ensemble(bytes_, whole, whole, none, none, (), pool.dropped, 0.0, unknown, unknown, 0, "")
 
 
-def _fit(session: Session, plan: Plan, agreed: Agreed, scale: messages.Scale, number: int, fixed: Offer) -> Offer:
+def _fit(session: Session, plan: Plan, agreed: Prepared, scale: messages.Scale, number: int, fixed: Offer) -> Offer:
     """Request a learner from every site; return these and the learners that are fixed for all rounds."""
     offer = _ask_sites(session, plan, agreed, scale, number, alone=False)
     return Offer([*offer.learners, *fixed.learners], [*offer.names, *fixed.names], offer.dropped)
 
 
 def _ask_sites(
-    session: Session, plan: Plan, agreed: Agreed, scale: messages.Scale, number: int, *, alone: bool
+    session: Session, plan: Plan, agreed: Prepared, scale: messages.Scale, number: int, *, alone: bool
 ) -> Offer:
     answers = session.ask(STEPS[plan.weak_learner], plan.fit_request(scale, number, alone=alone))
     valid = {site: model for site, model in answers.items() if _is_valid(model, agreed)}
@@ -271,7 +273,7 @@ def _ask_sites(
     return Offer(list(valid.values()), list(valid), dropped)
 
 
-def _is_valid(model: SurvivalModel, agreed: Agreed) -> bool:
+def _is_valid(model: SurvivalModel, agreed: Prepared) -> bool:
     """Return whether a site's model has the agreed columns and grid; invalid models are skipped."""
     if model.is_empty or count_learners(model) != 1 or not np.array_equal(model.times, agreed.times):
         return False
@@ -381,7 +383,7 @@ def _mixed(learners: Sequence[SurvivalModel], shares: Floats, n_columns: int) ->
     return learners[0] if len(learners) == 1 else Mixture.of(learners, shares, n_columns)
 
 
-def _assemble(state: messages.Ensemble, history: History, plan: Plan, agreed: Agreed) -> Pass:
+def _assemble(state: messages.Ensemble, history: History, plan: Plan, agreed: Prepared) -> Pass:
     """Return the mixture of the selected hypotheses."""
     n_kept = state.best if plan.n_iter_no_change is not None and state.best else len(state.votes)
     if not n_kept:
@@ -395,7 +397,7 @@ def _assemble(state: messages.Ensemble, history: History, plan: Plan, agreed: Ag
     return Pass(state, history, Mixture.of(hypotheses, state.votes[:n_kept], len(agreed.columns)), n_kept)
 
 
-def fit_columns(session: Session, agreed: Agreed, of_pass: int = 0) -> CoxModel | None:
+def fit_columns(session: Session, agreed: Prepared, of_pass: int = 0) -> CoxModel | None:
     """Fit a proportional hazards model to all patients who are not held out; None if no finite maximum exists.
 
     The model maximises Breslow's partial likelihood at the times of the grid, with a ridge penalty of 1 on standardised

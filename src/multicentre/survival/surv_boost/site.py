@@ -33,7 +33,7 @@ from multicentre.survival.learners.cohort import fit_cox, group_for_travel
 from multicentre.survival.learners.tree import fit_trees
 from multicentre.survival.surv_boost import messages
 from multicentre.survival.surv_boost import messages as limits
-from multicentre.survival.surv_boost.hypotheses import Opinions, check_shares, read_learners
+from multicentre.survival.surv_boost.hypotheses import HypothesisPredictions, check_shares, read_learners
 from multicentre.survival.surv_boost.maths import (
     Rule,
     brier_losses,
@@ -66,6 +66,7 @@ class BoostSite(SurvivalPart):
     """Site part of FedSurvBoost."""
 
     method: ClassVar[str] = "fed-surv-boost"
+    revision: ClassVar[int] = 2
     remembers: ClassVar[type[Message]] = messages.Memory
     session_memory: ClassVar[tuple[str, ...]] = ("_number",)
     lengths: ClassVar[Lengths] = {
@@ -82,7 +83,7 @@ class BoostSite(SurvivalPart):
     def __init__(self, site: str, data: Any) -> None:
         super().__init__(site, data)
         self._losses: dict[int, Floats] = {}
-        self._opinions: dict[int, Opinions] = {}
+        self._opinions: dict[int, HypothesisPredictions] = {}
 
     def n_parameters(self, request: Message) -> int:
         """Return the number of coefficients of the Cox model of all sites, or of this site; 0 for other requests."""
@@ -154,15 +155,15 @@ class BoostSite(SurvivalPart):
         weights = np.exp(self._scaled(request))
         return messages.Errors(weights @ self.losses, float(weights.sum()), patients=self._behind_weights(weights))
 
-    @step(releases=messages.Marks, when="every round", summed=True)
-    def mark_largest(self, request: messages.Search) -> messages.Marks:
+    @step(releases=messages.LossBins, when="every round", summed=True)
+    def mark_largest(self, request: messages.Search) -> messages.LossBins:
         """Mark the bin of the site's largest loss; unmasked, it is the loss of one patient."""
         self._number = check_number(request.of_pass)
         limits.check_search(request, len(self.current.shares))
         losses = self.losses[np.isfinite(self.current.log_weights)]
         if not len(losses):
-            return messages.Marks(np.zeros((losses.shape[1], 64)), patients=0)
-        return messages.Marks(
+            return messages.LossBins(np.zeros((losses.shape[1], 64)), patients=0)
+        return messages.LossBins(
             mark_bin(losses.max(axis=0), request.low, request.width), patients=self.behind(np.ones(1))
         )
 
@@ -221,10 +222,10 @@ class BoostSite(SurvivalPart):
         curves = recalibrate_curves(memory.risks[held], request.slope, request.centre, request.spread, request.baseline)
         return messages.BrierSum(float(held.sum()), self._brier(curves, held), patients=self.behind(_sizes(held)))
 
-    def first_memory(self, agreed: agreeing.Agreed) -> messages.Memory:
+    def first_memory(self, agreed: agreeing.Prepared) -> messages.Memory:
         """Return the state of a site before any boosting, with the agreement."""
         n_patients = len(self.data)
-        agreement = {name: getattr(agreed, name) for name in agreeing.Agreed.declarations()}
+        agreement = {name: getattr(agreed, name) for name in agreeing.Prepared.declarations()}
         by_pass: dict[str, Any] = {field.name: {} for field in fields(PassState)}
         return messages.Memory(
             **agreement,
@@ -266,7 +267,7 @@ class BoostSite(SurvivalPart):
         return self._losses[self._number]
 
     @property
-    def opinions(self) -> Opinions:
+    def opinions(self) -> HypothesisPredictions:
         """Predictions of the received learners for the patients.
 
         Raises
@@ -280,7 +281,7 @@ class BoostSite(SurvivalPart):
                 "judge needs hypotheses; got no hypotheses", where="judge", hint="Start the fit again."
             )
         if self._number not in self._opinions:
-            self._opinions[self._number] = Opinions(self._read(current), self.patients)
+            self._opinions[self._number] = HypothesisPredictions(self._read(current), self.patients)
         return self._opinions[self._number]
 
     def behind(self, counts: NDArray[np.generic] | None = None) -> int:
@@ -301,7 +302,7 @@ class BoostSite(SurvivalPart):
         return int(self.data.digest()[:16], 16)
 
     def _receive(self, request: messages.Hypotheses) -> None:
-        opinions = Opinions(self._read(request), self.patients)
+        opinions = HypothesisPredictions(self._read(request), self.patients)
         check_shares(request.shares, len(opinions))
         self._keep(packed=request.packed, lengths=request.lengths, shares=request.shares)
         self._opinions[self._number] = opinions
@@ -349,7 +350,7 @@ class BoostSite(SurvivalPart):
             self._keep(stopped=True)
             return False
         memory, log_weights = self.memory, self._scaled(request)
-        opinion = Opinions([model], self.patients)
+        opinion = HypothesisPredictions([model], self.patients)
         losses = opinion.losses(np.ones((1, 1)), memory.loss, memory.staying)[:, 0]
         weights = normalised(log_weights)
         largest = float(losses[weights > 0].max()) if request.by_largest else 1.0

@@ -30,8 +30,8 @@ from multicentre.estimator.saved import PLAIN, Arrays, Saved, SavedAttributes
 from multicentre.validation.external.model_files import describe_model, digest_of, unpack_model
 from multicentre.validation.external.recalibration import recalibrate
 from multicentre.validation.scoring.judging import (
-    Judged,
-    JudgingPart,
+    Scored,
+    ScoringPart,
     send_model,
 )
 from multicentre.validation.scoring.tables import BoostedTrees, ScoredLinearModel, table_model
@@ -65,14 +65,14 @@ class ModelValidation(FederatedEstimator):
         "min_records": "bins of at least {} records",
         "by_site": {True: "scores by site", False: ""},
     }
-    part: ClassVar[type[JudgingPart]]
+    part: ClassVar[type[ScoringPart]]
     saved_attributes: ClassVar[SavedAttributes] = {
         "model_digest_": PLAIN,
         "n_incomplete_": PLAIN,
         "site_refusals_": PLAIN,
         "_judged": Saved(
             lambda judged: {"kind": judged.kind, "packed": judged.packed},
-            lambda parts: Judged(str(parts["kind"]), parts["packed"]).checked(),
+            lambda parts: Scored(str(parts["kind"]), parts["packed"]).checked(),
             in_parts=True,
         ),
     }
@@ -80,7 +80,7 @@ class ModelValidation(FederatedEstimator):
     model_digest_: str
     n_incomplete_: int
     site_refusals_: dict[str, str]
-    _judged: Judged
+    _judged: Scored
 
     def _send(self, session: Session) -> TableModel:
         """Send the model to every site, and return it."""
@@ -90,7 +90,7 @@ class ModelValidation(FederatedEstimator):
                 f"model must be a regression or boosted trees; got {type(model).__name__}", where="model"
             )
         self.model_digest_ = digest_of(model)
-        self._judged = Judged(type(model).__name__, np.frombuffer(encode(model), dtype=np.uint8))
+        self._judged = Scored(type(model).__name__, np.frombuffer(encode(model), dtype=np.uint8))
         send_model(session, self.part, self._judged)
         self.history_ = []
         return model

@@ -27,7 +27,7 @@ from multicentre.validation.scoring.classes.maths import area_under_curve
 from multicentre.validation.scoring.classes.profiles import Subgroups
 from multicentre.validation.scoring.gaps import count_left_out
 from multicentre.validation.scoring.judging import (
-    JudgingPart,
+    ScoringPart,
     SiteScores,
     request_site_scores,
 )
@@ -113,7 +113,7 @@ class ClassifierValidation(ModelValidation):
     """
 
     site_part: ClassVar[type[SitePart]] = GivenClassPart
-    part: ClassVar[type[JudgingPart]] = GivenClassPart
+    part: ClassVar[type[ScoringPart]] = GivenClassPart
     parameter_ranges: ClassVar[ParameterRanges] = {
         "threshold": Real(0, 1, open="both"),
         "thresholds": (None, _SEQUENCE),

@@ -21,7 +21,7 @@ from multicentre.validation.external.base import ModelValidation, as_texts
 from multicentre.validation.external.site import GivenNumberPart, Line
 from multicentre.validation.scoring.gaps import count_left_out
 from multicentre.validation.scoring.judging import (
-    JudgingPart,
+    ScoringPart,
     SiteScores,
     request_site_scores,
     total,
@@ -88,7 +88,7 @@ class RegressorValidation(ModelValidation):
     """
 
     site_part: ClassVar[type[SitePart]] = GivenNumberPart
-    part: ClassVar[type[JudgingPart]] = GivenNumberPart
+    part: ClassVar[type[ScoringPart]] = GivenNumberPart
     parameter_ranges: ClassVar[ParameterRanges] = {"by_site": Flag()}
     saved_attributes: ClassVar[SavedAttributes] = {
         **ModelValidation.saved_attributes,

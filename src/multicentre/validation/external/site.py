@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import count
 from multicentre.core.steps import Release, step
-from multicentre.validation.scoring.judging import MAX_FIXED, JudgingPart
+from multicentre.validation.scoring.judging import MAX_FIXED, ScoringPart
 from multicentre.validation.scoring.numbers import About
 from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart
 
@@ -33,7 +33,7 @@ class Line(Release):
     product: int = count("sum of products of both, times 2^24", bound=MAX_FIXED, signed=True)
 
 
-class _GivenModel(JudgingPart):
+class _GivenModel(ScoringPart):
     """Counts patients with other predictions under a mask too."""
 
     counts_under_masks: ClassVar[bool] = True
@@ -43,12 +43,14 @@ class GivenClassPart(_GivenModel, TableClassPart):
     """Site part that evaluates a given classifier."""
 
     method: ClassVar[str] = "classifier-validation"
+    revision: ClassVar[int] = 2
 
 
 class GivenNumberPart(_GivenModel, TableNumberPart):
     """Site part that evaluates a given model of numbers."""
 
     method: ClassVar[str] = "regressor-validation"
+    revision: ClassVar[int] = 2
 
     @step(releases=Line, when="at the end", summed=True)
     def sum_line(self, request: About) -> Line:

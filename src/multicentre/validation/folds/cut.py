@@ -122,6 +122,7 @@ class CutFolds(HashedFolds, CountingPart):
     """Site part of folds by a covariate."""
 
     method: ClassVar[str] = "covariate-folds"
+    revision: ClassVar[int] = 2
     _first_request: Hashing | None = None
     _thresholds: Floats | None = None
 

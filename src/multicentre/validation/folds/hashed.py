@@ -20,9 +20,9 @@ from multicentre.privacy.identifier_normalisation import NORMALISATION, DateOrde
 from multicentre.validation.folds.keyed import HashedFolds, hash_people
 from multicentre.validation.folds.plan import FoldPlan, bucket_number, pack_buckets
 from multicentre.validation.folds.rounds import (
-    Agreed,
-    Crowded,
     Packed,
+    Prepared,
+    RepeatedIdentifiers,
     agree,
     check_missing,
     find_crowded,
@@ -138,7 +138,7 @@ class HashGroupKFold(FoldSplitter):
                 where="date_order",
                 hint=f"The participating sites are {', '.join(session.sites)}.",
             )
-        exact = session.once("agreed", Agreed, lambda: agree(session, hashing)).exact
+        exact = session.once("agreed", Prepared, lambda: agree(session, hashing)).exact
         survey = session.once("surveyed", Survey, lambda: session.sum(HashedFolds.count_missing, hashing))
         self._check_survey(session, hashing, survey)
         packed = session.once("packed", Packed, lambda: pack(session, hashing, round(survey.records), exact))
@@ -147,7 +147,7 @@ class HashGroupKFold(FoldSplitter):
     def _check_survey(self, session: Session, hashing: Hashing, survey: Survey) -> None:
         check_missing(round(survey.missing), round(survey.records), self.max_missing, self.person_key)
         if survey.crowded:
-            sites = session.once("crowded", Crowded, lambda: find_crowded(session, hashing)).sites
+            sites = session.once("crowded", RepeatedIdentifiers, lambda: find_crowded(session, hashing)).sites
             warnings.warn(
                 f"{', '.join(sites)}: one value of {self.person_key!r} has many more records than the others, for "
                 "example a placeholder for missing identifiers; these records are all in one fold",

@@ -27,12 +27,12 @@ from multicentre.validation.folds.plan import BUCKETS_PER_FOLD, MAX_BUCKETS
 from multicentre.validation.folds.site import (
     Bucketing,
     BucketTable,
-    Crowding,
     Fineness,
     FoldPart,
     Hashing,
     KeyFacts,
     Packing,
+    RecordsPerIdentifier,
     Survey,
     count_table,
 )
@@ -58,6 +58,7 @@ class HashedFolds(FoldPart):
     """Site part of folds by a keyed hash."""
 
     method: ClassVar[str] = "hashed-folds"
+    revision: ClassVar[int] = 2
     _cached: tuple[tuple[object, ...], Pseudonyms] | None = None
     _previous_table: tuple[object, ...] | None = None
 
@@ -83,10 +84,10 @@ class HashedFolds(FoldPart):
             n_records, float(pseudonyms.n_missing), float(self._is_crowded(request)), patients=len(pseudonyms)
         )
 
-    @step(releases=Crowding, when="on request", refusable=True)
-    def find_crowding(self, request: Hashing) -> Crowding:
+    @step(releases=RecordsPerIdentifier, when="on request", refusable=True)
+    def find_crowding(self, request: Hashing) -> RecordsPerIdentifier:
         """Flag an identifier with many records, for example a placeholder for missing identifiers."""
-        return Crowding(self._is_crowded(request), patients=len(self.data))
+        return RecordsPerIdentifier(self._is_crowded(request), patients=len(self.data))
 
     @step(releases=Fineness, when="once")
     def find_fineness(self, request: Hashing) -> Fineness:

@@ -32,14 +32,14 @@ FEW_TO_BALANCE = 4
 
 
 @dataclass(frozen=True)
-class Agreed(Message):
+class Prepared(Message):
     """Permission to include small counts of a site in the sums."""
 
     exact: bool = flag("small counts may be included")
 
 
 @dataclass(frozen=True)
-class Crowded(Message):
+class RepeatedIdentifiers(Message):
     """Sites where many records share one identifier."""
 
     sites: tuple[str, ...] = texts("sites")
@@ -53,14 +53,14 @@ class Packed(Message):
     balanced: bool = flag("buckets were packed by their counts")
 
 
-def agree(session: Session, hashing: Hashing) -> Agreed:
+def agree(session: Session, hashing: Hashing) -> Prepared:
     """Check that all sites have the same key and classes; return the permission to count exactly."""
     answers = session.ask(HashedFolds.describe_key, hashing)
     check_keys({site: answer.fingerprint for site, answer in answers.items()})
     check_identifiers(hashing.person_key, {site: answer.identifier for site, answer in answers.items()})
     check_classes({site: answer.n_classes for site, answer in answers.items()})
     spares_few = any(answer.spares_few for answer in answers.values())
-    return Agreed(session.protection == "masked" or not spares_few)
+    return Prepared(session.protection == "masked" or not spares_few)
 
 
 def pack(session: Session, hashing: Hashing, n_records: int, exact: bool) -> Packed:
@@ -100,14 +100,14 @@ def _fields(hashing: Hashing) -> dict[str, Any]:
     return {name: getattr(hashing, name) for name in Hashing.declarations()}
 
 
-def find_crowded(session: Session, hashing: Hashing) -> Crowded:
+def find_crowded(session: Session, hashing: Hashing) -> RepeatedIdentifiers:
     """Return the sites where many records share one identifier; "a site" if a policy refuses the answer."""
     try:
         with session.handling_refusals():
             answers = session.ask(HashedFolds.find_crowding, hashing)
     except (RefusedByPolicy, DisclosureRefused):
-        return Crowded(("a site",))
-    return Crowded(tuple(site for site, answer in answers.items() if answer.crowded))
+        return RepeatedIdentifiers(("a site",))
+    return RepeatedIdentifiers(tuple(site for site, answer in answers.items() if answer.crowded))
 
 
 def check_missing(n_missing: int, n_records: int, max_missing: float, where: str) -> None:

@@ -132,7 +132,7 @@ class Survey(Release):
 
 
 @dataclass(frozen=True)
-class Crowding(Release):
+class RecordsPerIdentifier(Release):
     """Flag of a site where many records share one identifier."""
 
     crowded: bool = flag("one identifier has many more records than others")

@@ -24,7 +24,7 @@ from multicentre.phenotyping.kernels.poisson import fit_rates
 from multicentre.validation.scoring.judging import (
     MAX_FIXED,
     RECORDS,
-    JudgingPart,
+    ScoringPart,
     SiteScores,
     judge,
     limited,
@@ -165,10 +165,11 @@ class DevianceSums(Release):
     cross: int = count("sum of o log x, times 2^24", bound=MAX_FIXED, signed=True)
 
 
-class EventPart(JudgingPart):
+class EventPart(ScoringPart):
     """Site part that scores factorisations of events."""
 
     method: ClassVar[str] = "score-events"
+    revision: ClassVar[int] = 2
     holds: ClassVar[type] = EventTensor
     kinds: ClassVar[Mapping[str, type[Any]]] = {"Factors": Factors}
     data: EventTensor

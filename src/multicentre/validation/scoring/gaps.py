@@ -13,7 +13,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import Release, step
 from multicentre.data.tabledata import TableData
 from multicentre.errors import DataError
-from multicentre.validation.scoring.judging import RECORDS, JudgingPart, total
+from multicentre.validation.scoring.judging import RECORDS, ScoringPart, total
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Complete(Release):
     )
 
 
-class TablePart(JudgingPart):
+class TablePart(ScoringPart):
     """Base class of site parts that score tables; records with gaps in columns that must be complete are left out."""
 
     data: TableData
@@ -66,7 +66,7 @@ class TablePart(JudgingPart):
         return len(self.records)
 
 
-def count_left_out(opened: Session, part: type[JudgingPart], model: Message) -> dict[str, float]:
+def count_left_out(opened: Session, part: type[ScoringPart], model: Message) -> dict[str, float]:
     """Return the number of records left out as a fact of scores; empty for models that accept missing entries."""
     complete: tuple[str, ...] = getattr(model, "complete", ())
     if not (complete and issubclass(part, TablePart)):

@@ -62,7 +62,7 @@ class Predictor(Protocol):
 
 
 @dataclass(frozen=True)
-class Judged(ModelMessage):
+class Scored(ModelMessage):
     """The model to score."""
 
     kind: str = text("kind of the model, one of those that the site supports")
@@ -75,7 +75,7 @@ class Judged(ModelMessage):
 
 
 @dataclass(frozen=True)
-class Memory(Judged):
+class Memory(Scored):
     """State of a site between rounds; it never leaves the site."""
 
     requests: tuple[str, ...] = texts("digests of the requests, one per step")
@@ -96,7 +96,7 @@ class OwnScores(Release):
     reliable: NDArray[np.bool_] = array("the score is based on enough records", ("s",), dtype="b1")
 
 
-class JudgingPart(SitePart):
+class ScoringPart(SitePart):
     """Base class of the site parts of scoring.
 
     A subclass sets the supported kinds of models and adds steps that return sums.
@@ -115,7 +115,7 @@ class JudgingPart(SitePart):
     _apart: int | None = None
 
     @step(releases=Acknowledgement, when="once")
-    def judge(self, request: Judged) -> Acknowledgement:
+    def judge(self, request: Scored) -> Acknowledgement:
         """Store the model to score, once; nothing leaves the site."""
         digest = request_digest("judge", request)
         if self.state is None:
@@ -145,7 +145,7 @@ class JudgingPart(SitePart):
         """Return a score of the site's records and the number of patients that it is based on."""
         raise NotImplementedError
 
-    def read(self, judged: Judged) -> Any:
+    def read(self, judged: Scored) -> Any:
         """Return the model of a message.
 
         Raises
@@ -339,7 +339,7 @@ class SiteScores:
 
 
 def judge(
-    federation: Consortium, part: type[JudgingPart], model: Message, kind: str, work: Callable[[Session], T]
+    federation: Consortium, part: type[ScoringPart], model: Message, kind: str, work: Callable[[Session], T]
 ) -> T:
     """Send a model to every site, and return the result of `work` in the same session.
 
@@ -353,7 +353,7 @@ def judge(
     QuorumLost
         Sites were lost in every session.
     """
-    judged = Judged(kind, np.frombuffer(encode(model), dtype=np.uint8))
+    judged = Scored(kind, np.frombuffer(encode(model), dtype=np.uint8))
     for _ in range(MAX_STARTS):
         for attempt in federation.attempts(part, request_digest("judge", judged)):
             with attempt as opened:
@@ -369,7 +369,7 @@ def judge(
     )
 
 
-def send_model(opened: Session, part: type[JudgingPart], judged: Judged) -> tuple[str, ...]:
+def send_model(opened: Session, part: type[ScoringPart], judged: Scored) -> tuple[str, ...]:
     """Send the model, and return the sites that received it."""
 
     def request() -> Nothing:
@@ -396,7 +396,7 @@ def is_alone(opened: Session) -> bool:
     return opened.protection == "unmasked" and len(opened.sites) == 1
 
 
-def score_alone(opened: Session, part: type[JudgingPart], names: Sequence[str]) -> dict[str, dict[str, float]]:
+def score_alone(opened: Session, part: type[ScoringPart], names: Sequence[str]) -> dict[str, dict[str, float]]:
     """Return the scores of the only site, by site and name, with those that describe it.
 
     Raises
@@ -421,7 +421,7 @@ def score_alone(opened: Session, part: type[JudgingPart], names: Sequence[str]) 
     return {site: scores}
 
 
-def request_site_scores(opened: Session, part: type[JudgingPart], names: Sequence[str]) -> SiteScores:
+def request_site_scores(opened: Session, part: type[ScoringPart], names: Sequence[str]) -> SiteScores:
     """Return scores by site; see :func:`ask_sites`."""
     return ask_sites(opened, part.score_own, ScoreNames(tuple(names)), lambda answer: _by_name(answer, names))
 

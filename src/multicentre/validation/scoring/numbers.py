@@ -26,7 +26,7 @@ from multicentre.validation.scoring.gaps import count_left_out
 from multicentre.validation.scoring.judging import (
     MAX_FIXED,
     RECORDS,
-    JudgingPart,
+    ScoringPart,
     SiteScores,
     amount_to,
     fixed,
@@ -91,7 +91,7 @@ MAX_APART = 12
 WIDEST = 2.0**20
 
 
-class NumberPart(JudgingPart):
+class NumberPart(ScoringPart):
     """Base class of the site parts that score numbers; a subclass returns true and predicted numbers."""
 
     described_by: ClassVar[tuple[str, ...]] = (

@@ -68,6 +68,7 @@ class OutcomePart(ClassEvaluationPart):
     """Site part that scores models of an outcome."""
 
     method: ClassVar[str] = "score-outcomes"
+    revision: ClassVar[int] = 2
     holds: ClassVar[type] = EventTensor
     kinds: ClassVar[Mapping[str, type[Any]]] = {"OutcomeLaw": OutcomeLaw}
     data: EventTensor

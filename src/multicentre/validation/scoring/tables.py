@@ -166,6 +166,7 @@ class TableClassPart(TablePart, ClassEvaluationPart):
     """Site part that scores classes of tables."""
 
     method: ClassVar[str] = "score-classes"
+    revision: ClassVar[int] = 2
     holds: ClassVar[type] = TableData
     kinds: ClassVar[Mapping[str, type[Any]]] = {
         "BoostedTrees": BoostedTrees,
@@ -255,6 +256,7 @@ class TableNumberPart(TablePart, NumberPart):
     """Site part that scores numbers of tables."""
 
     method: ClassVar[str] = "score-numbers"
+    revision: ClassVar[int] = 2
     holds: ClassVar[type] = TableData
     kinds: ClassVar[Mapping[str, type[Any]]] = {
         "BoostedTrees": BoostedTrees,

@@ -22,7 +22,7 @@ from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.validation.scoring.judging import (
     MAX_FIXED,
     RECORDS,
-    JudgingPart,
+    ScoringPart,
     SiteScores,
     judge,
     limited,
@@ -180,10 +180,11 @@ class RowDensities(Release):
     records: Integers = array("records with an entry", ("v",), dtype="i8", bound=RECORDS)
 
 
-class RowPart(JudgingPart):
+class RowPart(ScoringPart):
     """Site part that scores models of rows."""
 
     method: ClassVar[str] = "score-views"
+    revision: ClassVar[int] = 2
     holds: ClassVar[type] = MultiViewData
     sums_fields: ClassVar[bool] = True
     kinds: ClassVar[Mapping[str, type[Any]]] = {"RowLaw": RowLaw}

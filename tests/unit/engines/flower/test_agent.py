@@ -10,7 +10,7 @@ pytest.importorskip("flwr")
 
 from multicentre.engines.flower import agent as agents
 from multicentre.engines.flower.agent import Agent
-from multicentre.engines.flower.connection import Lost, NotLetIn, Over, Unfit
+from multicentre.engines.flower.connection import AuthenticationError, Lost, RunEnded, Unfit
 from multicentre.engines.flower.records import Memory
 from multicentre.errors import ConfigurationError, MessageError
 from support.waiting import GENEROUS_S
@@ -196,7 +196,7 @@ def test_reply_is_handed_in_again_until_it_is_taken(serve) -> None:
 
 def test_letter_of_a_run_that_ended_is_dropped(serve) -> None:
     coordinator = Coordinator(b"one", b"two")
-    coordinator.failures = {"fetch": [Over()]}
+    coordinator.failures = {"fetch": [RunEnded()]}
     serve(coordinator)
     assert coordinator.replies == [b"TWO"]
 
@@ -219,7 +219,7 @@ def test_refused_connection_needs_no_leave(serve) -> None:
 
 def test_key_is_tried_while_patience_lasts(serve) -> None:
     coordinator = Coordinator(b"one")
-    coordinator.failures = {"activate": [NotLetIn(), NotLetIn()]}
+    coordinator.failures = {"activate": [AuthenticationError(), AuthenticationError()]}
     told = serve(coordinator)
     assert coordinator.replies == [b"ONE"]
     assert told[0].startswith("The coordinator refuses this site")
@@ -230,7 +230,7 @@ def test_key_is_tried_while_patience_lasts(serve) -> None:
 )
 def test_key_that_is_never_accepted_is_an_error(serve, clock_off_s: float | None, said: str) -> None:
     coordinator = Coordinator()
-    coordinator.failures = {"activate": [NotLetIn(clock_off_s)] * 1000}
+    coordinator.failures = {"activate": [AuthenticationError(clock_off_s)] * 1000}
     with pytest.raises(ConfigurationError, match=said) as caught:
         serve(coordinator, patience_s=0.05)
     assert caught.value.where == "host:443"
@@ -256,7 +256,7 @@ def test_unforeseen_failure_starts_anew(serve) -> None:
 
 def test_site_that_was_removed_asks_to_be_let_in_again(serve) -> None:
     coordinator = Coordinator(b"one")
-    coordinator.failures = {"pull": [NotLetIn()], "resume": [NotLetIn()]}
+    coordinator.failures = {"pull": [AuthenticationError()], "resume": [AuthenticationError()]}
     serve(coordinator)
     assert coordinator.calls.count("activate") == 2
     assert coordinator.replies == [b"ONE"]

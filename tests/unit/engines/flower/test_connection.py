@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from multicentre.engines.flower.connection import (
+    AuthenticationError,
     Lost,
-    NotLetIn,
-    Over,
+    RunEnded,
     Unfit,
     do_for_each,
     read_failure,
@@ -31,20 +31,20 @@ from support.waiting import GENEROUS_S
 
 def test_key_that_is_not_activated_is_not_let_in() -> None:
     answer = httpx.Response(412, json={"code": 2004, "detail": "Failed to activate SuperNode."})
-    assert isinstance(read_refusal(answer), NotLetIn)
+    assert isinstance(read_refusal(answer), AuthenticationError)
 
 
 @pytest.mark.parametrize(("behind_s", "said"), [(0, False), (120, True)])
 def test_clock_is_told_where_it_is_off(behind_s: int, said: bool) -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=behind_s), usegmt=True)
     refusal = read_refusal(httpx.Response(401, headers={"date": date}))
-    assert isinstance(refusal, NotLetIn)
+    assert isinstance(refusal, AuthenticationError)
     assert (refusal.clock_off_s is not None) == said
     assert refusal.clock_off_s is None or -122 < refusal.clock_off_s < -118
 
 
 def test_run_that_has_ended_is_over_but_a_proxy_that_forbids_is_not() -> None:
-    assert isinstance(read_refusal(httpx.Response(403, json={"code": 2007, "detail": "no"})), Over)
+    assert isinstance(read_refusal(httpx.Response(403, json={"code": 2007, "detail": "no"})), RunEnded)
     assert isinstance(read_refusal(httpx.Response(403, text="<html>forbidden</html>")), Lost)
 
 

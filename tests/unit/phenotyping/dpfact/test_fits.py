@@ -351,7 +351,7 @@ class TestPairs:
     @pytest.mark.parametrize("masked", [False, True])
     def test_a_pair_of_one_patient_counts_and_the_sum_rests_on_that_patient_unless_masked(self, masked):
         part = DPFactSite("a", self.site())
-        part.agree(messages.Agreed(self.site().codes))
+        part.agree(messages.Prepared(self.site().codes))
         part.masked = masked
         found = part.sum_cooccurrence(Nothing())
         np.testing.assert_allclose(found.marginals, [15, 1, 0, 15])
@@ -547,7 +547,7 @@ class TestHostileCoordinator:
 
     def prepared(self, rank=1):
         part = DPFactSite("site", self.patients())
-        part.agree(messages.Agreed(self.patients().codes))
+        part.agree(messages.Prepared(self.patients().codes))
         factors = {mode: np.eye(2)[:, :rank].copy() for mode in ("procedure", "diagnosis")}
         part.begin(messages.Begin(factors, 0))
         return part, factors
@@ -580,7 +580,7 @@ class TestHostileCoordinator:
     def test_one_list_of_codes_a_fit(self):
         part, _ = self.prepared()
         with pytest.raises(ConfigurationError, match="got different codes"):
-            part.agree(messages.Agreed({"procedure": ("p0",), "diagnosis": ("d0",)}))
+            part.agree(messages.Prepared({"procedure": ("p0",), "diagnosis": ("d0",)}))
 
     def test_factors_must_fit_the_codes(self):
         part, factors = self.prepared()

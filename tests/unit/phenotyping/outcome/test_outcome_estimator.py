@@ -14,7 +14,7 @@ from multicentre.errors import ConfigurationError, DataError, DisclosureRefused,
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import fit_memberships
 from multicentre.phenotyping.outcome import PhenotypeFactors, PhenotypeOutcome
-from multicentre.phenotyping.outcome.messages import Among, Prepare
+from multicentre.phenotyping.outcome.messages import PatientSubset, Prepare
 from multicentre.phenotyping.outcome.phenotypes import refit_memberships
 from multicentre.phenotyping.outcome.site import OutcomeSite
 from multicentre.studies.comparison import compare
@@ -256,12 +256,12 @@ def test_a_rare_phenotype_counts_and_a_sum_rests_on_its_patients_unless_masked()
     cells = [found[:, r] * found[:, s] for r in range(3) for s in range(3)]
     behind = [np.floor(cell.sum() ** 2 / (cell**2).sum()) for cell in cells]  # Kish's effective number
     part = prepared(site)
-    sums = part.sum_moments(Among(True))
+    sums = part.sum_moments(PatientSubset(True))
     np.testing.assert_array_equal(sums.total, found.sum(axis=0))
     n_died = int(site.outcomes.sum())
     assert sums.patients == min(n_died, len(site) - n_died, *behind)
     part.masked = True
-    assert part.sum_moments(Among(True)).patients == len(site)
+    assert part.sum_moments(PatientSubset(True)).patients == len(site)
 
 
 @pytest.mark.parametrize("test_size", [0.0, 0.4])
@@ -300,7 +300,7 @@ def test_everyone_less_the_training_patients_counts_too():
     part = prepared(DRAWN.sites(3)["site-0"], test_size=0.2)
     held_out = part.memory.held_out
     for everyone in (True, False):
-        assert part.sum_moments(Among(everyone)).patients <= held_out.sum() / 2
+        assert part.sum_moments(PatientSubset(everyone)).patients <= held_out.sum() / 2
 
 
 def test_an_area_of_a_sites_own_rests_on_the_rarer_outcome(fitted):

@@ -8,7 +8,7 @@ import pytest
 from multicentre.core.wire import decode, encode
 from multicentre.errors import ConfigurationError
 from multicentre.phenotyping.outcome.maths import score_edges
-from multicentre.phenotyping.outcome.messages import Among, Model, Prepare, SiteMemory
+from multicentre.phenotyping.outcome.messages import Model, PatientSubset, Prepare, SiteMemory
 from multicentre.phenotyping.outcome.site import OutcomeSite
 from support.event_sites import simulate_events
 
@@ -62,9 +62,9 @@ class TestTheSplit:
         few = prepared(test_size=0.1)
         n_held_out = few.memory.held_out.sum()
         for everyone in (False, True):
-            assert few.sum_moments(Among(everyone)).patients < n_held_out < 15
+            assert few.sum_moments(PatientSubset(everyone)).patients < n_held_out < 15
             assert few.sum_derivatives(model_of(few, everyone=everyone)).patients < n_held_out
-        assert prepared(LARGE).sum_moments(Among(True)).patients > n_held_out
+        assert prepared(LARGE).sum_moments(PatientSubset(True)).patients > n_held_out
 
     def test_the_draw_follows_from_the_data_of_the_site(self):
         again = prepared(test_size=0.4).memory.held_out
@@ -102,7 +102,7 @@ class TestTheModel:
 
     def test_a_step_between_two_patients_rests_on_few_and_the_guard_hears_it(self):
         part = prepared()
-        n_members = part.sum_moments(Among(False)).patients
+        n_members = part.sum_moments(PatientSubset(False)).patients
         rows = part.memory.memberships
         z = np.sort((rows[:, 0] - rows[:, 0].mean()) / rows[:, 0].std())
         middle = (z[70] + z[71]) / 2

@@ -15,7 +15,7 @@ from multicentre.engines.faults import Faults
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, QuorumLost
 from multicentre.privacy.secure_sum.fixed_point import Grid, check_values, plan_grids, rounding, sum_terms
 from multicentre.privacy.secure_sum.identity import Identity
-from multicentre.privacy.secure_sum.rounds import Agreed, MaskedSummation, _delivered, _stacked
+from multicentre.privacy.secure_sum.rounds import MaskedSummation, Prepared, _delivered, _stacked
 from multicentre.privacy.secure_sum.site import MAX_SUMS, MaskingSeal
 from support.masking_parts import SITES, advertised, agreed, invitation, parts_of, protect, shared
 from support.mixed_method import MixedSite, begun, mixed
@@ -58,7 +58,7 @@ def test_more_than_half_of_the_sites_and_of_those_that_collude_are_needed(n_site
 
 def test_an_agreement_serves_its_own_sites_until_its_sums_are_spent():
     terms, _, public = advertised()
-    one = Agreed(terms, public)
+    one = Prepared(terms, public)
     assert (one.before, one.spent, one.summed) == (0, 0, 0)
     for left in (2, 1, 0):
         assert one.serves(SITES) is (left > 0)

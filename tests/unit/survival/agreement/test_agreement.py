@@ -13,7 +13,7 @@ from multicentre.errors import (
     RefusedByPolicy,
     SchemaMismatch,
 )
-from multicentre.survival.agreement.messages import About, Agreed, OfCause, Scale, Typical
+from multicentre.survival.agreement.messages import About, OfCause, Prepared, Scale, Typical
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.agreement.sketch import time_edges
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the median follow-up of:UserWarn
 
 
 def assert_same(one, other):
-    for name in Agreed.declarations():
+    for name in Prepared.declarations():
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 

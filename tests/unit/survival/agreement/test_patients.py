@@ -5,7 +5,7 @@ from hypothesis.extra.numpy import arrays
 
 from multicentre.data.records import fewest_different, is_dominated
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.agreement.messages import Agreed, Patients, flatten_rare, rare_value
+from multicentre.survival.agreement.messages import Patients, Prepared, flatten_rare, rare_value
 
 GAPS = st.sampled_from([0.0, 0.0, 0.0, 1.0, 2.0, np.nan])
 SHORT = arrays(np.float64, st.integers(1, 40), elements=GAPS)
@@ -53,7 +53,7 @@ def test_rows_scales_and_bins_are_those_of_the_whole_table(X):
     centre, spread = np.linspace(0.4, 0.6, d), np.linspace(1.0, 2.0, d)
     edges, first = np.tile([0.5, 1.5], d), 2 * np.arange(d + 1)
     names = tuple(f"x{column}" for column in range(d))
-    agreed = Agreed(names, "", 1, 1.0, 1.0, np.ones(1), centre, spread, edges, first)
+    agreed = Prepared(names, "", 1, 1.0, 1.0, np.ones(1), centre, spread, edges, first)
     data = SurvivalData(np.zeros(X.shape), np.ones(len(X)), np.ones(len(X))).with_arrays(X=X)
     patients = Patients(data, agreed)
     filled = np.where(np.isnan(X), centre, X)

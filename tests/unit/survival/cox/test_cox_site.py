@@ -5,7 +5,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.errors import CombinationWarning, ConfigurationError, DisclosureRefused, RefusedByPolicy
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.estimator import FedCox
 from multicentre.survival.cox.site import CoxSite
@@ -95,7 +95,7 @@ def by_time(n_each, *, n_times=4, rare=None):
 def part_on(data, times, *, masked=False):
     part = CoxSite("a", data)
     d = len(data.columns)
-    part.state = Agreed(
+    part.state = Prepared(
         data.columns, "", 1, float(len(data)), float(data.event.sum()), times, np.zeros(d), np.ones(d),
         np.zeros(0), np.zeros(d + 1, dtype=np.int64),
     )  # fmt: skip

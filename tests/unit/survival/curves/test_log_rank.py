@@ -7,7 +7,7 @@ import multicentre as mc
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.estimator.figures import Table
 from multicentre.survival import LogRank
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.curves import log_rank as maths
 from multicentre.survival.curves.log_rank import Compared, LogRankSite
 from multicentre.survival.curves.tables.risk import RiskTable, count_table
@@ -28,7 +28,7 @@ def a_site(data, masked=False, least=10):
     d = len(data.columns)
     part.masked, part.least_behind = masked, least
     first = np.zeros(d + 1, dtype=np.int64)
-    part.agree(Agreed(data.columns, "", 1, 1e3, 1e2, np.array([1e12]), np.zeros(d), np.ones(d), np.zeros(0), first))
+    part.agree(Prepared(data.columns, "", 1, 1e3, 1e2, np.array([1e12]), np.zeros(d), np.ones(d), np.zeros(0), first))
     return part
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import multicentre as mc
 from multicentre.errors import ConfigurationError, DataError, RefusedByPolicy
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeierSite
 from multicentre.survival.curves.tables.groups import check_groups, find_groups, find_members
 from multicentre.survival.curves.tables.risk import RiskTable, count_table
@@ -114,7 +114,7 @@ def test_more_times_than_a_coarse_grid_has_are_exact_ones():
 def a_site(data, grid, masked=False, least=10):
     part = KaplanMeierSite("lyon", data)
     n_columns = len(data.columns)
-    agreed = Agreed(
+    agreed = Prepared(
         data.columns, "", 1, 1e3, 1e2, grid, np.zeros(n_columns), np.ones(n_columns), np.zeros(0),
         np.zeros(n_columns + 1, dtype=np.int64),
     )  # fmt: skip

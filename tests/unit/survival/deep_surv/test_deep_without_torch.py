@@ -9,7 +9,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.errors import MissingExtra
-from multicentre.survival.agreement.messages import Agreed, Patients
+from multicentre.survival.agreement.messages import Patients, Prepared
 from multicentre.survival.deep_surv import FedDeepSurv
 from multicentre.survival.fitted_models.network import Network
 from multicentre.survival.learners.networks import NetworkSettings, fit_network
@@ -46,7 +46,7 @@ def test_fit_names_the_extra_before_anything_is_asked():
 @pytest.mark.usefixtures("no_torch")
 def test_the_learner_names_the_extra():
     one = np.ones(1)
-    agreed = Agreed(("x0",), "", 1, 20.0, 20.0, one, one, one, np.zeros(0), np.zeros(2, dtype=np.int64))
+    agreed = Prepared(("x0",), "", 1, 20.0, 20.0, one, one, one, np.zeros(0), np.zeros(2, dtype=np.int64))
     with pytest.raises(MissingExtra, match=r"pip install 'multicentre\[deep\]'"):
         fit_network(Patients(DATA, agreed), np.ones(20), NetworkSettings(), 0)
     assert Network.empty().is_empty

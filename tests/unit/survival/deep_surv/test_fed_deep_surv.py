@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 import multicentre as mc
 from multicentre.errors import ConfigurationError, DisclosureRefused, NotConverged
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.deep_surv import FedDeepSurv
 from multicentre.survival.deep_surv.site import DeepSite, Parts, Task
 from multicentre.survival.fitted_models.network import Network, count_parameters
@@ -39,7 +39,7 @@ def federate(sites=None, **options):
 
 def agreed_by(sites):
     X, event = np.vstack([d.X for d in sites.values()]), np.concatenate([d.event for d in sites.values()])
-    return Agreed(
+    return Prepared(
         ("x0", "x1"), "", 1, float(len(X)), float(event.sum()), TIMES, X.mean(axis=0), X.std(axis=0),
         np.zeros(0), np.zeros(3, dtype=np.int64),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from multicentre.errors import (
 )
 from multicentre.estimator.figures import read_figure
 from multicentre.survival import SurvivalEvaluation
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.evaluation import settings
 from multicentre.survival.evaluation.settings import SCORES
@@ -348,7 +348,7 @@ class Fitted(SurvivalEstimator):
         none, starts = np.zeros(0), np.zeros(3, dtype=np.int64)
         centre = np.array([1.0, 9.0])
         self.model_ = CoxModel(MONTHS, np.array([0.5, 0.3]), centre, MONTHS / 40)
-        self.agreed_ = Agreed(("x0", "x1"), "months", 2, 9.0, 9.0, MONTHS, centre, np.ones(2), none, starts)
+        self.agreed_ = Prepared(("x0", "x1"), "months", 2, 9.0, 9.0, MONTHS, centre, np.ones(2), none, starts)
         self.missing_values_ = MissingValues("mean", ("x0", "x1"), (0, 0), 9, 0)
 
 

@@ -8,7 +8,7 @@ import pytest
 import multicentre as mc
 from multicentre.core.messages import Nothing
 from multicentre.errors import ConfigurationError, MessageError
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.evaluation import messages
 from multicentre.survival.evaluation.site import BLOCK, EvaluationSite, Predictions
 from multicentre.survival.fitted_models import CoxModel
@@ -22,7 +22,7 @@ PLACES = np.array([2, 5, 11])
 
 def judged(model=MODEL, **changes):
     packed = np.frombuffer(pack(model), dtype=np.uint8)
-    return replace(messages.Judged(packed, np.zeros(3), TIMES, PLACES, np.array([5])), **changes)
+    return replace(messages.Scored(packed, np.zeros(3), TIMES, PLACES, np.array([5])), **changes)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def make_part(n_patients):
     none = np.zeros(0)
     n_columns = np.zeros(4, dtype=np.int64)
     part.agree(
-        Agreed(data.columns, data.unit, 1, float(n_patients), 50.0, TIMES, np.zeros(3), np.ones(3), none, n_columns)
+        Prepared(data.columns, data.unit, 1, float(n_patients), 50.0, TIMES, np.zeros(3), np.ones(3), none, n_columns)
     )
     return part
 

@@ -36,7 +36,7 @@ def agreed():
 def part(agreed):
     site = HazardSite("lyon", DATA)
     site.agree(agreed)
-    site.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0, 0))
+    site.begin(messages.InitialState(np.full(6, -2.0), 0, 1.0, 0, 0))
     return site
 
 
@@ -79,7 +79,7 @@ def test_a_site_goes_on_from_what_it_remembers(part, agreed):
 def _fresh(agreed):
     site = HazardSite("nice", DATA)
     site.agree(agreed)
-    site.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0, 0))
+    site.begin(messages.InitialState(np.full(6, -2.0), 0, 1.0, 0, 0))
     return site
 
 
@@ -117,14 +117,14 @@ def test_a_skipped_tree_and_a_fit_that_did_not_begin_are_refused(part, agreed):
 
 
 def test_a_fit_begins_once(part):
-    part.begin(messages.Beginning(np.full(6, -2.0), 0, 1.0, 0, 0))
+    part.begin(messages.InitialState(np.full(6, -2.0), 0, 1.0, 0, 0))
     for other in (np.full(6, -1.0), np.full(5, -2.0), np.full(6, 1e4)):
         with pytest.raises((ConfigurationError, MessageError)):
-            part.begin(messages.Beginning(other, 0, 1.0, 0, 0))
+            part.begin(messages.InitialState(other, 0, 1.0, 0, 0))
 
 
 def begin(part, held_out, n_folds=3, seed=0):
-    return part.begin(messages.Beginning(np.full(6, -2.0), seed, 1.0, n_folds, held_out))
+    return part.begin(messages.InitialState(np.full(6, -2.0), seed, 1.0, n_folds, held_out))
 
 
 def test_folds_are_held_out_in_order_and_each_pass_begins_without_trees(agreed):

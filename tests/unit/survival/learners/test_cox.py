@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.agreement.messages import Agreed, Patients
+from multicentre.survival.agreement.messages import Patients, Prepared
 from multicentre.survival.learners.cohort import fit_cox
 
 
@@ -21,7 +21,7 @@ def seen(data, *, horizon=None):
     d = data.X.shape[1]
     grid = np.linspace(0.1, horizon or data.time.max(), 40)
     ends = np.zeros(d + 1, dtype=np.int64)
-    return Patients(data, Agreed(data.columns, "", 1, 1.0, 1.0, grid, np.zeros(d), np.ones(d), ends[:0] * 0.0, ends))
+    return Patients(data, Prepared(data.columns, "", 1, 1.0, 1.0, grid, np.zeros(d), np.ones(d), ends[:0] * 0.0, ends))
 
 
 @pytest.mark.parametrize("ties", ["breslow", "efron"])

@@ -5,7 +5,7 @@ import pytest
 
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError
-from multicentre.survival.agreement.messages import Agreed, Patients
+from multicentre.survival.agreement.messages import Patients, Prepared
 from multicentre.survival.fitted_models.network import log_hazard_ratio
 from multicentre.survival.learners.cohort import Cohort
 from multicentre.survival.learners.networks import (
@@ -31,7 +31,7 @@ def simulate(n=240, seed=0, censored=0.3):
 
 
 def patients_of(X, time, event):
-    agreed = Agreed(
+    agreed = Prepared(
         ("a", "b", "c"), "", 1, float(len(X)), float(event.sum()), np.array([1.0, 2.0, 5.0, 20.0]),
         X.mean(axis=0), X.std(axis=0), np.zeros(0), np.zeros(4, dtype=np.int64),
     )  # fmt: skip

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.agreement.messages import Agreed, Patients
+from multicentre.survival.agreement.messages import Patients, Prepared
 from multicentre.survival.learners.cohort import group_for_travel
 
 GRID = np.arange(1.0, 257.0)
@@ -12,7 +12,7 @@ GRID = np.arange(1.0, 257.0)
 
 def agreed_for(data):
     d = len(data.columns)
-    return Agreed(
+    return Prepared(
         data.columns, "", 1, 1.0, 1.0, GRID, np.zeros(d), np.ones(d), np.zeros(0), np.zeros(d + 1, dtype=np.int64)
     )
 

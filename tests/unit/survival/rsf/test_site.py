@@ -48,7 +48,7 @@ def test_counts_of_samples_are_those_of_the_roots(part):
 
 def test_leaves_are_counted_in_all_detail(part):
     counts = part.count_samples(messages.Sampling(0, 4, 6)).counts
-    leaves = part.count_leaves(messages.Standing(**{**STANDING, "wanted": i4(1, 2, 3)})).counts
+    leaves = part.count_leaves(messages.ForestState(**{**STANDING, "wanted": i4(1, 2, 3)})).counts
     assert np.array_equal(leaves[0] + leaves[1], counts[0, :-2])
     assert np.array_equal(leaves[2], counts[3, :-2])
 

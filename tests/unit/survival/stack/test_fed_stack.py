@@ -12,7 +12,7 @@ from multicentre.core.messages import Nothing
 from multicentre.data.concatenate import concatenate
 from multicentre.data.missing.values import MissingValues
 from multicentre.errors import ConfigurationError, DisclosureRefused, MessageError, SchemaMismatch
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.fitted_models import CoxModel, Mixture
 from multicentre.survival.fitted_models.base import join
@@ -35,7 +35,7 @@ class Fitted(SurvivalEstimator):
         self.slopes, self.times, self.columns, self.unit, self.cause = slopes, times, columns, unit, cause
         d, times = len(columns), TIMES if times is None else np.array(times)
         self.model_ = CoxModel(times, np.asarray(slopes, dtype=float), np.zeros(d), 0.12 * times)
-        self.agreed_ = Agreed(
+        self.agreed_ = Prepared(
             columns, unit, cause, 300.0, 200.0, times, np.zeros(d), np.ones(d), np.zeros(0),
             np.zeros(d + 1, dtype=np.int64),
         )  # fmt: skip

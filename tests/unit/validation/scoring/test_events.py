@@ -13,7 +13,7 @@ from multicentre.errors import DataError, DisclosureRefused, MessageError, Schem
 from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.outcome import PhenotypeOutcome
 from multicentre.validation.scoring.events import TERMS, EventPart, factors_of
-from multicentre.validation.scoring.judging import FIXED, Judged
+from multicentre.validation.scoring.judging import FIXED, Scored
 from multicentre.validation.scoring.outcomes import outcome_law
 from multicentre.validation.scoring.scores import score
 from multicentre_papers import baselines
@@ -40,7 +40,7 @@ def model(request):
 def part_of(model, data, site="lyon"):
     part = EventPart(site, data)
     told = factors_of(model)
-    part.judge(Judged("Factors", np.frombuffer(encode(told), dtype=np.uint8)))
+    part.judge(Scored("Factors", np.frombuffer(encode(told), dtype=np.uint8)))
     return part
 
 

@@ -82,7 +82,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         "random_state": SEED,
     }
     saved_attributes: ClassVar[SavedAttributes] = {
-        "agreed_": saved_message(messages.Agreed),
+        "agreed_": saved_message(messages.Prepared),
         "_ensemble": saved_message(messages.Ensemble),
     }
     metrics: ClassVar[Mapping[str, Metric]] = {

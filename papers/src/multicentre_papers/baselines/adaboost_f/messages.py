@@ -34,7 +34,7 @@ class Sizes(Release):
 
 
 @dataclass(frozen=True)
-class Agreed(Message):
+class Prepared(Message):
     """Agreed columns, classes and scales."""
 
     columns: tuple[str, ...] = texts("names of the columns, in order")
@@ -46,7 +46,7 @@ class Agreed(Message):
 
 
 @dataclass(frozen=True)
-class Memory(Agreed):
+class Memory(Prepared):
     """State that a site keeps between rounds; it never leaves the site."""
 
     log_weights: Floats = array("log weight of every patient", ("n",))

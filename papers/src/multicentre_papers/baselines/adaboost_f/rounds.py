@@ -70,7 +70,7 @@ class Offer(NamedTuple):
     dropped: tuple[str, ...]
 
 
-def agree(session: Session, missing: Missing) -> tuple[messages.Agreed, MissingValues]:
+def agree(session: Session, missing: Missing) -> tuple[messages.Prepared, MissingValues]:
     """Agree on columns, classes and the columns' scale; every site stores the agreement.
 
     Parameters
@@ -87,10 +87,12 @@ def agree(session: Session, missing: Missing) -> tuple[messages.Agreed, MissingV
     described = session.once("described", messages.Described, lambda: _describe(session))
     gaps = handle_missing(session, ClassSite, described.columns, described.levels, missing)
     columns = (*described.columns, *gaps.indicators)
-    return session.once("agreed", messages.Agreed, lambda: _settle(session, replace(described, columns=columns))), gaps
+    return session.once(
+        "agreed", messages.Prepared, lambda: _settle(session, replace(described, columns=columns))
+    ), gaps
 
 
-def boost(session: Session, plan: Plan, agreed: messages.Agreed) -> tuple[messages.Ensemble, History]:
+def boost(session: Session, plan: Plan, agreed: messages.Prepared) -> tuple[messages.Ensemble, History]:
     """Run the rounds.
 
     Raises
@@ -136,14 +138,14 @@ def _describe(session: Session) -> messages.Described:
     return replace(answer, classes=classes)
 
 
-def _settle(session: Session, described: messages.Described) -> messages.Agreed:
+def _settle(session: Session, described: messages.Described) -> messages.Prepared:
     sizes = session.sum(ClassSite.sum_sizes, Nothing())
     present = np.maximum(sizes.present, 1.0)
     centre = sizes.total / present
     spread = np.sqrt(session.sum(ClassSite.sum_squares, About(centre)).squares / present)
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
     scale = rounded(centre, spread), rounded(spread, spread)
-    agreed = messages.Agreed(described.columns, described.classes, sizes.n_patients, *scale, levels=described.levels)
+    agreed = messages.Prepared(described.columns, described.classes, sizes.n_patients, *scale, levels=described.levels)
     session.ask(ClassSite.agree, agreed)
     return agreed
 
@@ -167,7 +169,7 @@ def _trees_of(ensemble: messages.Ensemble) -> ClassTrees:
     return ClassTrees(*(getattr(ensemble, name) for name in ClassTrees.declarations()))
 
 
-def _gather_pool(session: Session, plan: Plan, agreed: messages.Agreed) -> messages.Ensemble:
+def _gather_pool(session: Session, plan: Plan, agreed: messages.Prepared) -> messages.Ensemble:
     """Collect the trees of every site's local boosting; empty unless the rounds select from a pool."""
     pool = _nothing()
     if plan.candidates != "pool":
@@ -180,7 +182,7 @@ def _gather_pool(session: Session, plan: Plan, agreed: messages.Agreed) -> messa
     return pool
 
 
-def _start(session: Session, plan: Plan, agreed: messages.Agreed, pool: messages.Ensemble) -> messages.Ensemble:
+def _start(session: Session, plan: Plan, agreed: messages.Prepared, pool: messages.Ensemble) -> messages.Ensemble:
     if plan.candidates == "pool":
         # Reset the weights, which local boosting has changed.
         session.ask(ClassSite.agree, agreed)
@@ -188,7 +190,7 @@ def _start(session: Session, plan: Plan, agreed: messages.Agreed, pool: messages
 
 
 def _ask_sites(
-    session: Session, plan: Plan, agreed: messages.Agreed, log_total: float, number: int, *, alone: bool = False
+    session: Session, plan: Plan, agreed: messages.Prepared, log_total: float, number: int, *, alone: bool = False
 ) -> Offer:
     request = messages.FitTree(log_total, plan.seed, number, plan.max_depth, plan.min_samples_leaf, alone, plan.rate)
     answers = session.ask(ClassSite.fit_tree, request)
@@ -197,7 +199,7 @@ def _ask_sites(
     return Offer(ClassTrees.joined(list(valid.values())), tuple(valid), dropped)
 
 
-def _is_valid(tree: ClassTrees, agreed: messages.Agreed) -> bool:
+def _is_valid(tree: ClassTrees, agreed: messages.Prepared) -> bool:
     try:
         return tree.valid(len(agreed.columns), len(agreed.classes)).n_estimators == 1
     except MessageError:

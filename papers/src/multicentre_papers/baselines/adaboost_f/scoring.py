@@ -91,6 +91,7 @@ class VotedClassPart(TableClassPart):
     """Site part that scores voting trees."""
 
     method: ClassVar[str] = "score-votes"
+    revision: ClassVar[int] = 2
     kinds: ClassVar[Mapping[str, type[Any]]] = {"VotedTrees": VotedTrees}
 
 

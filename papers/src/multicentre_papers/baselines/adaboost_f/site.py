@@ -38,6 +38,7 @@ class ClassSite(TabularPart):
     """Site part of class boosting."""
 
     method: ClassVar[str] = "ada-boost-f"
+    revision: ClassVar[int] = 2
     handles: ClassVar[tuple[Missing, ...]] = ("mean", "complete", "indicator")
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = messages.Memory
@@ -74,7 +75,7 @@ class ClassSite(TabularPart):
         return Squares(np.nansum((self.data.X - request.centre) ** 2, axis=0), patients=self._behind_columns)
 
     @step(releases=Acknowledgement, when="once")
-    def agree(self, request: messages.Agreed) -> Acknowledgement:
+    def agree(self, request: messages.Prepared) -> Acknowledgement:
         """Store the agreement and give all patients the same weight; nothing leaves the site."""
         same = (request.columns, request.levels) == (self.data.columns, self.data.levels)
         fits = same and request.classes[: len(self.data.classes)] == self.data.classes
@@ -84,7 +85,7 @@ class ClassSite(TabularPart):
                 where="agree",
                 hint="Use the same names at every site.",
             )
-        agreed = {name: getattr(request, name) for name in messages.Agreed.declarations()}
+        agreed = {name: getattr(request, name) for name in messages.Prepared.declarations()}
         if self.state is not None and not all(np.array_equal(getattr(self.state, n), agreed[n]) for n in agreed):
             raise ConfigurationError(
                 "the agreement must be the one that the site has stored; got a different one",

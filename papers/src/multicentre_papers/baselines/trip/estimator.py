@@ -184,7 +184,7 @@ class TRIP(PhenotypeModel):
             fewest=int(self.min_code_patients),
         )
         check_rank(self.rank, vocabulary.sizes)
-        session.ask(TRIPSite.agree, messages.Agreed(vocabulary.codes, int(self.cap or 0)))
+        session.ask(TRIPSite.agree, messages.Prepared(vocabulary.codes, int(self.cap or 0)))
         return vocabulary
 
     def _start(self, session: Session, vocabulary: Vocabulary, sizes: Sizes) -> messages.Draw:

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Agreed(Message):
+class Prepared(Message):
     """Agreed codes and the upper limit of the counts."""
 
     codes: dict[str, tuple[str, ...]] = texts("agreed codes of every mode", keyed=True)

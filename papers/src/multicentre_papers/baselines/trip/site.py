@@ -32,11 +32,12 @@ class TRIPSite(TensorPart):
     """Site part of TRIP."""
 
     method: ClassVar[str] = "trip"
+    revision: ClassVar[int] = 2
     remembers: ClassVar[type[Message]] = messages.SiteMemory
     lengths: ClassVar[Lengths] = {"r": Length("phenotypes", "rank")}
 
     @step(releases=Acknowledgement, when="once")
-    def agree(self, request: messages.Agreed) -> Acknowledgement:
+    def agree(self, request: messages.Prepared) -> Acknowledgement:
         """Store the agreed codes and the upper limit of the counts."""
         empty = {mode: np.zeros((len(names), 0)) for mode, names in request.codes.items()}
         memory = messages.SiteMemory(

@@ -86,6 +86,7 @@ class EncodedRowPart(RowPart):
     """Site part that scores auto-encoders."""
 
     method: ClassVar[str] = "score-encoders"
+    revision: ClassVar[int] = 2
     kinds: ClassVar[Mapping[str, type[Any]]] = {"RowEncoder": RowEncoder}
 
 

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Descent:
+class SolverState:
     """Settings of a site's descent in one round.
 
     Parameters
@@ -60,7 +60,7 @@ def descend(
     memberships: Floats,
     local: Sequence[Floats],
     targets: Sequence[Floats],
-    how: Descent,
+    how: SolverState,
     generator: np.random.Generator,
     *,
     count: Callable[[Floats, Sequence[Floats]], None] = lambda memberships, factors: None,

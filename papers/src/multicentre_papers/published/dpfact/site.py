@@ -22,7 +22,7 @@ from multicentre.core.steps import Acknowledgement, Step, step
 from multicentre.phenotyping.dpfact.private_site import require_fitting
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.kernels.hals import predict_entries
-from multicentre_papers.published.dpfact.maths import Descent, add_published_noise, descend
+from multicentre_papers.published.dpfact.maths import SolverState, add_published_noise, descend
 from multicentre_papers.published.dpfact.messages import BeginDrawn, LocalFactors, PassEntries
 
 Floats = NDArray[np.float64]
@@ -36,6 +36,7 @@ class AsPublishedSite(DPFactSite):
     """The site part of DPFact as published."""
 
     method: ClassVar[str] = "dpfact-as-published"
+    revision: ClassVar[int] = 2
 
     @classmethod
     def steps(cls) -> dict[str, Step[Any, Any, Any]]:
@@ -60,7 +61,9 @@ class AsPublishedSite(DPFactSite):
     def pass_entries(self, request: PassEntries) -> LocalFactors:
         """Run the passes over the entries above zero; return the site's factors."""
         memory = self.memory
-        how = Descent(request.n_passes, request.step, request.elastic_penalty, request.shrinkage, request.nonnegative)
+        how = SolverState(
+            request.n_passes, request.step, request.elastic_penalty, request.shrinkage, request.nonnegative
+        )
         generator = self.generator(memory.seed, request.round_number)
         targets = list(request.factors.values())
         behind = [len(self.data)]

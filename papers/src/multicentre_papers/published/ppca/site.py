@@ -37,6 +37,7 @@ class AsPublishedSite(MvPPCASite):
     """Site part of Fed-mv-PPCA as published."""
 
     method: ClassVar[str] = "fed-mv-ppca-as-published"
+    revision: ClassVar[int] = 2
 
     @classmethod
     def steps(cls) -> dict[str, Step[Any, Any, Any]]:

@@ -48,7 +48,7 @@ def prepared(data=DATA, *, least=10):
     part = ClassSite("lyon", data)
     part.least_behind = least
     X = data.X
-    part.agree(messages.Agreed(data.columns, data.classes, float(len(data)), X.mean(axis=0), X.std(axis=0)))
+    part.agree(messages.Prepared(data.columns, data.classes, float(len(data)), X.mean(axis=0), X.std(axis=0)))
     return part
 
 
@@ -216,7 +216,7 @@ def test_what_no_honest_coordinator_sends_is_refused():
 
 
 def known(part):
-    return messages.Agreed(**{name: getattr(part.memory, name) for name in messages.Agreed.declarations()})
+    return messages.Prepared(**{name: getattr(part.memory, name) for name in messages.Prepared.declarations()})
 
 
 def test_weights_on_a_few_patients_rest_on_a_few_unmasked():

@@ -13,7 +13,7 @@ from multicentre.errors import ConfigurationError, DisclosureRefused, NotConverg
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.agreement import Vocabulary
-from multicentre.phenotyping.dpfact.messages import Agreed, Begin
+from multicentre.phenotyping.dpfact.messages import Begin, Prepared
 from multicentre.phenotyping.fitted.communication import communication_table
 from multicentre.phenotyping.scores import factor_match_score
 from multicentre_papers.entry_descent import MaskedLossWarning
@@ -119,7 +119,7 @@ def test_a_site_adds_the_noise_and_no_seed_repeats_it():
     drawn = simulate_events(30, (400, 600), rate=0.05, seed=1)
     part = AsPublishedSite("site", drawn.tensor)
     factors = {mode: np.ones((len(codes), 4)) for mode, codes in drawn.tensor.codes.items()}
-    part.agree(Agreed(drawn.tensor.codes))
+    part.agree(Prepared(drawn.tensor.codes))
     answers = []
     for noise_sd in (0.0, 0.7, 0.7):
         part.begin(Begin(factors, 0))
@@ -209,7 +209,7 @@ def forged(rest):
 
 def prepared(rest):
     part = AsPublishedSite("lyon", patients())
-    part.agree(Agreed(CODES))
+    part.agree(Prepared(CODES))
     part.begin(Begin(singled_out(rest), 0))
     return part
 
@@ -226,7 +226,7 @@ def test_one_patient_is_behind_a_forged_cell(rest):
 def test_a_forged_pass_is_refused_unmasked():
     with mc.Federation.in_process({"lyon": patients(), "oslo": patients(25)}, secure_sum=False) as federation:
         session = federation.begin(AsPublishedSite)
-        session.ask(AsPublishedSite.agree, Agreed(CODES))
+        session.ask(AsPublishedSite.agree, Prepared(CODES))
         session.ask(AsPublishedSite.begin, Begin(singled_out(0.0), 0))
         with pytest.raises(DisclosureRefused, match="at least 10 patients behind it"):
             session.sum(AsPublishedSite.pass_entries, forged(0.0))

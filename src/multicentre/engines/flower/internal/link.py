@@ -27,9 +27,9 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from multicentre.core.links import PART_WITHIN_S, too_slow
 from multicentre.engines.flower.connection import (
+    AuthenticationError,
     Lost,
-    NotLetIn,
-    Over,
+    RunEnded,
     Unfit,
     do_for_each,
     read_failure,
@@ -167,7 +167,7 @@ class FleetLink:
         """Send a heartbeat."""
         request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=BEAT_S)
         if not self._ask(self._client.SendNodeHeartbeat, request).success:
-            raise NotLetIn
+            raise AuthenticationError
 
     def deactivate(self) -> None:
         """Register this site as offline; messages to it are returned as undelivered."""
@@ -264,7 +264,7 @@ class FleetLink:
         start_time = monotonic()
         try:
             accepted.append(self._ask(self._client.PushObject, part).stored)
-        except (Lost, NotLetIn) as failure:  # an old signature is refused
+        except (Lost, AuthenticationError) as failure:  # an old signature is refused
             slow = failure.slow if isinstance(failure, Lost) else monotonic() - start_time > PART_WITHIN_S
             if not slow or len(part.object_content) < _MIN_SLOW:
                 raise
@@ -280,7 +280,7 @@ class FleetLink:
             if answer.object_available:
                 return answer.object_content
             if not answer.object_found or self._stop.wait(wait_s):
-                raise Over
+                raise RunEnded
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _ask(self, call: Callable[[RequestT], ResponseT], request: RequestT) -> ResponseT:

@@ -128,6 +128,7 @@ class KaplanMeierSite(TablePart):
     """Site part of the survival curves; all other steps are inherited, see ``survival/curves/tables/site.py``."""
 
     method: ClassVar[str] = "kaplan-meier"
+    revision: ClassVar[int] = 2
 
     @step(releases=Table, refusable=True)
     def tell_table(self, request: ByGroup) -> Table:

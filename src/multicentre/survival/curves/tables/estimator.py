@@ -21,7 +21,7 @@ from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, P
 from multicentre.estimator.presentation import number_text
 from multicentre.estimator.saved import Arrays, Saved, SavedAttributes, saved_message
 from multicentre.survival.agreement.horizon import HasHorizon, horizon_in_force
-from multicentre.survival.agreement.messages import Agreed, Columns
+from multicentre.survival.agreement.messages import Columns, Prepared
 from multicentre.survival.agreement.rounds import Needs, StatedTimes, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MAX_TIMES
 from multicentre.survival.curves.tables.groups import Grouping, find_groups, find_members
@@ -92,7 +92,7 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
         "missing": OneOf(*get_args(CompleteOnly)),
     }
     saved_attributes: ClassVar[SavedAttributes] = {
-        "agreed_": saved_message(Agreed),
+        "agreed_": saved_message(Prepared),
         "n_left_out_": Saved(published),
         "n_times_agreed_": Saved(optional=True),
         **HasHorizon.saved_horizon,
@@ -107,7 +107,7 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     n_times: int
     horizon: float | None
     missing: CompleteOnly
-    agreed_: Agreed
+    agreed_: Prepared
     table_: RiskTable
     n_left_out_: int
     n_times_agreed_: int

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from multicentre.core.session import Session
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.survival.agreement.coarsening import join_times, occupied_places, on_full_grid, places_to_keep
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.agreement.rounds import Needs, StatedTimes
 from multicentre.survival.agreement.site import MAX_TIMES
 from multicentre.survival.curves.tables.risk import RiskTable
@@ -86,7 +86,7 @@ def asks_exactly(times: Times) -> bool:
 def sum_table(
     session: Session,
     part: type[TablePart],
-    agreed: Agreed,
+    agreed: Prepared,
     labels: tuple[str, ...],
     request: ByGroup,
     times: Times,

@@ -25,7 +25,7 @@ from multicentre.core.wire import encode
 from multicentre.data.missing.values import Missing
 from multicentre.errors import ConfigurationError
 from multicentre.survival.agreement.coarsening import on_full_grid, places_to_keep
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import Prepared
 from multicentre.survival.agreement.site import MAX_TIMES, SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
 from multicentre.survival.curves.tables.groups import find_members
@@ -82,7 +82,7 @@ class ExactTable(Table):
 
 
 @dataclass(frozen=True)
-class TableMemory(Agreed):
+class TableMemory(Prepared):
     """State of a site: the agreement, and the only grouping that it answers for."""
 
     grouping_digest: str = text("digest of the requested grouping; empty before the first request")
@@ -118,9 +118,9 @@ class TablePart(SurvivalPart):
         """Count patients by group, outcome and recorded time; only with the policy's permission."""
         return self.count(ExactTable, request)
 
-    def first_memory(self, agreed: Agreed) -> TableMemory:
+    def first_memory(self, agreed: Prepared) -> TableMemory:
         """Return the initial state: the agreement, without a grouping."""
-        return TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, grouping_digest="")
+        return TableMemory(**{name: getattr(agreed, name) for name in Prepared.declarations()}, grouping_digest="")
 
     def count(self, kind: type[T], request: ByGroup, *, rounded: bool = False, joined: bool = False) -> T:
         """Return the site's counts.

@@ -28,7 +28,7 @@ from multicentre.validation.scoring.gaps import count_left_out
 from multicentre.validation.scoring.judging import (
     MAX_FIXED,
     RECORDS,
-    JudgingPart,
+    ScoringPart,
     SiteScores,
     differing,
     is_alone,
@@ -55,7 +55,7 @@ class Edges(Message):
 
 
 @dataclass(frozen=True)
-class Right(Release):
+class CorrectCounts(Release):
     """Numbers of correct and wrong predictions."""
 
     counts: Integers = array("records with correct and wrong prediction", (2,), dtype="i8", bound=RECORDS, counts=True)
@@ -78,7 +78,7 @@ class Confusion(Release):
 
 
 @dataclass(frozen=True)
-class Located(Release):
+class ScoreHistogram(Release):
     """Records by log odds of each class that is ranked."""
 
     counts: Integers = array("records by coarse bin of log odds", ("r", "b"), dtype="i8", bound=RECORDS)
@@ -91,7 +91,7 @@ class Ranked(Release):
     counts: Integers = array("records without and with the class by bin", ("r", 2, "b"), dtype="i8", bound=RECORDS)
 
 
-class ClassPart(JudgingPart):
+class ClassPart(ScoringPart):
     """Base class of the site parts that score classes; a subclass returns true classes and probabilities."""
 
     lengths: ClassVar[Lengths] = {
@@ -108,12 +108,12 @@ class ClassPart(JudgingPart):
         """Return the predicted probability of each class, shape (n, k)."""
         raise NotImplementedError
 
-    @step(releases=Right, when="at the end", summed=True)
-    def count_right(self, request: Nothing) -> Right:
+    @step(releases=CorrectCounts, when="at the end", summed=True)
+    def count_right(self, request: Nothing) -> CorrectCounts:
         """Count correct and wrong predictions."""
         right = int((self.predicted_classes == self.truth).sum())
         counts = np.array([right, len(self.truth) - right])
-        return Right(counts, patients=min(self.behind(counts), self.n_differing))
+        return CorrectCounts(counts, patients=min(self.behind(counts), self.n_differing))
 
     @step(releases=Losses, when="at the end", summed=True)
     def sum_losses(self, request: Nothing) -> Losses:
@@ -127,13 +127,13 @@ class ClassPart(JudgingPart):
         """Count records by true and predicted class."""
         return Confusion(self.confusion, patients=min(self.behind(self.confusion), self.n_differing))
 
-    @step(releases=Located, when="at the end", summed=True)
-    def locate_scores(self, request: Nothing) -> Located:
+    @step(releases=ScoreHistogram, when="at the end", summed=True)
+    def locate_scores(self, request: Nothing) -> ScoreHistogram:
         """Count records by coarse bin of log odds, from which bins of about equal counts are derived."""
         edges = maths.coarse_edges()
         rows = [np.bincount(np.searchsorted(edges, column), minlength=len(edges) + 1) for column in self.scores.T]
         counts = np.array(rows)
-        return Located(counts, patients=min(self.behind(counts), self.n_differing))
+        return ScoreHistogram(counts, patients=min(self.behind(counts), self.n_differing))
 
     @step(releases=Ranked, when="at the end", summed=True)
     def count_scores(self, request: Edges) -> Ranked:
