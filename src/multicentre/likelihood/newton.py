@@ -10,13 +10,14 @@ One round consists of:
 
 The rounds stop when each entry of a new step is below ``tol`` or within the rounding of masked sums, or when the
 information at the end of the step follows from earlier rounds with such an error (``curvature.py``). This last step is
-taken. They also stop when the likelihood no longer rises while parameters still move, and nearly no information is left
-on these: covariates separate the outcomes (``separation.py``). If a site is lost, the estimator begins the fit again,
-so that all sums are of the same sites.
+taken; if only the rounding explains it, a warning names its size. They also stop when the likelihood no longer rises
+while parameters still move, and nearly no information is left on these: covariates separate the outcomes
+(``separation.py``). If a site is lost, the estimator begins the fit again, so that all sums are of the same sites.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NoReturn
@@ -94,6 +95,7 @@ class NewtonState(Message):
     steps: Floats = array("steps of earlier rounds", ("m", "w"))
     changes: Floats = array("changes of the information along these steps", ("m", "w", "w"))
     n_withdrawn: float = number("rounds since the last full step in which sites withdrew sums", default=0.0)
+    unresolved: float = number("size of a last step above the tolerance that rounding explains", default=0.0)
 
     @classmethod
     def begin(cls, point: Floats, step: Floats) -> NewtonState:
@@ -115,7 +117,7 @@ class Maximum:
     Parameters
     ----------
     point : array of shape (w,)
-    last : Ascent
+    last : NewtonState
         Sums at the last parameters that were accepted.
     converged : bool
     settled : bool
@@ -124,7 +126,7 @@ class Maximum:
         Reported parameters along which the likelihood may rise without bound.
     history : list of dict
     tol : float
-        Tolerance of the rounds. A converged step above it is within the rounding of masked sums.
+        Tolerance of the rounds.
     """
 
     point: Floats
@@ -214,6 +216,11 @@ class Problem:
 def maximise(session: Session, problem: Problem, *, max_iter: int, tol: float, name: str = "rounds") -> Maximum:
     """Maximise a penalised likelihood.
 
+    Warns
+    -----
+    UserWarning
+        The rounds ended at a step above the tolerance, because masked sums resolve no smaller one.
+
     Raises
     ------
     DataError
@@ -235,13 +242,16 @@ def maximise(session: Session, problem: Problem, *, max_iter: int, tol: float, n
             continue
         if not before.has_begun:
             problem.check(at)
-        rounds.state = reached = _climb(problem, before, tried, at)
+        rounds.state = reached = _line_search(problem, before, tried, at)
         change = problem.change(reached.point, reached.step)
         rounds.record(**problem.metrics(at), change=change, share=before.share)
         if reached.step is before.step:
             continue  # the step was halved
         gain = (reached.objective - before.objective) / max(at.n_patients, 1.0)
-        if change < tol or _is_rounding(problem, reached, tol):
+        if change < tol:
+            rounds.stop()
+        elif _is_rounding(problem, reached, tol):
+            rounds.state = replace(reached, unresolved=change)
             rounds.stop()
         elif ahead := _look_ahead(problem, reached, MASKED_ERROR if masked else tol):
             rounds.state = ahead
@@ -253,8 +263,8 @@ def maximise(session: Session, problem: Problem, *, max_iter: int, tol: float, n
     return _end(problem, rounds, diverging, tol)
 
 
-def _climb(problem: Problem, before: NewtonState, tried: Floats, at: Derivatives) -> NewtonState:
-    """Accept the step if the objective rose, and halve it otherwise; a fall that rounding can explain is none."""
+def _line_search(problem: Problem, before: NewtonState, tried: Floats, at: Derivatives) -> NewtonState:
+    """Accept the step if the objective rose or fell within its rounding error; halve it otherwise."""
     objective = problem.objective(tried, at.value)
     slack = NOISE * (1.0 + abs(objective)) + 2.0 * problem.rounding  # of the two that are compared
     if objective < before.objective - slack:
@@ -346,5 +356,12 @@ def _end(problem: Problem, rounds: Rounds[NewtonState], diverging: Flags, tol: f
     if diverging.any():
         settled |= _largest_of_others(problem, last, diverging) < NEARLY_SETTLED
     converged = rounds.stopped and not diverging.any()
+    if converged and last.unresolved:
+        warnings.warn(
+            f"the rounds ended at a change of {last.unresolved:.1e} per standard deviation, which is within the "
+            "rounding error of masked sums over this many sites; the coefficients are accurate to about this change.",
+            UserWarning,
+            stacklevel=3,
+        )
     point = last.point + (last.step if converged else 0.0)
     return Maximum(point, last, converged, settled, diverging, rounds.history, tol)

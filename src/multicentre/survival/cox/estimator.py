@@ -89,12 +89,6 @@ def warn_of_fit(fit: Fit, columns: Sequence[str], max_iter: int) -> None:
             "maximum have no standard errors and intervals.",
             ConvergenceWarning,
         )
-    if fit.unresolved:
-        _warn(
-            f"the rounds ended at a change of {fit.unresolved:.1e} per standard deviation, which is within the "
-            "rounding error of masked sums over this many sites; the coefficients are accurate to about this change.",
-            UserWarning,
-        )
     far = ~(fit.reliable | fit.flat | fit.diverging) & (np.abs(fit.moving) > STILL_MOVING)
     if fit.lead and far.any():
         _warn(

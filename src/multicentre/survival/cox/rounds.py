@@ -199,8 +199,6 @@ class Fit:
         Newton step that remains for each coefficient.
     lead : str
         Lead site of a fit in one round; empty otherwise.
-    unresolved : float
-        Change at which the rounds stopped, above `tol`, because masked sums do not resolve less; 0 otherwise.
     """
 
     coefficients: Floats
@@ -211,7 +209,6 @@ class Fit:
     monotone: Flags
     moving: Floats
     lead: str = ""
-    unresolved: float = 0.0
 
     @property
     def flat(self) -> Flags:
@@ -273,10 +270,8 @@ def fit_by_rounds(session: Session, agreed: Prepared, plan: Plan) -> Fit:
     maximum = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol)
     last, converged = maximum.last, maximum.converged
     totals = _reached(session, maximum.point, _shift_of(last.figures), plan)
-    null, last_change = (problem.null.value, _score_statistic(problem.null)), problem.change(last.point, last.step)
-    unresolved = last_change if converged and last_change >= maximum.tol else 0.0
-    reached = maximum.history, converged, maximum.diverging, last.step
-    return Fit(maximum.point, totals, null, *reached, unresolved=unresolved)
+    null = problem.null.value, _score_statistic(problem.null)
+    return Fit(maximum.point, totals, null, maximum.history, converged, maximum.diverging, last.step)
 
 
 def fit_one_shot(session: Session, agreed: Prepared, plan: Plan, lead: str | None) -> Fit:
