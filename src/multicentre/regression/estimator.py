@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from multicentre.data.missing.values import GAP_STEPS
 from multicentre.data.rare_columns import RARE_STEPS
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
-from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, ParameterRanges, Real, Where
+from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, ParameterRanges, Real
+from multicentre.likelihood.sandwich import small_sample_factor
 from multicentre.likelihood.separation import covariance_of
 from multicentre.regression import messages, rounds
 from multicentre.regression.coefficients import Scales, is_perfect, warn_of_rounds
@@ -48,25 +49,17 @@ from multicentre.regression.site_effects import (
     deviance_without_covariates,
     sum_intercepts,
 )
+from multicentre.regression.weighting import (
+    COLUMN,
+    WEIGHTING_APPLICABLE,
+    WEIGHTING_PHRASES,
+    WEIGHTING_RANGES,
+    Errors,
+    WeightType,
+)
 from multicentre.statistics.chi_square import TestResult, chi_square_test
 
 Floats = NDArray[np.float64]
-Errors = Literal["model", "HC0", "HC1", "cluster"]
-_COLUMN = (None, Where("the name of a column", lambda value: isinstance(value, str) and bool(value)))
-
-
-_ERRORS: Mapping[str, str] = {
-    "model": "model-based standard errors",
-    "HC0": "robust standard errors (HC0)",
-    "HC1": "robust standard errors (HC1)",
-}
-
-
-def errors_in_force(model: FedGLM) -> str:
-    """Return the kind of the standard errors."""
-    if model.alpha:
-        return "no standard errors"
-    return _ERRORS.get(model.errors, f"robust standard errors, clustered by {model.cluster}")
 
 
 def penalty_in_force(model: Any) -> str:
@@ -194,13 +187,10 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         **dict.fromkeys(("family", "link"), ""),
         "formula": "covariates {}",
         "offset": "offset {}",
-        "weights": lambda model: f"{model.weight_type} weights {model.weights}" if model.weights else "",
-        "weight_type": "",
+        **WEIGHTING_PHRASES,
         "site_effects": {None: "one intercept for all sites", "fixed": "an intercept per site"},
         "alpha": penalty_in_force,
         "l1_ratio": "",
-        "errors": errors_in_force,
-        "cluster": "",
         "epsilon": lambda model: (
             f"differential privacy (epsilon {model.epsilon:g}, delta {model.delta:g})" if model.epsilon else ""
         ),
@@ -210,7 +200,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         **COMPUTING,
     }
     applicable: ClassVar[Applicable] = {
-        "weight_type": Only("weights", lambda model: model.weights is not None),
+        **WEIGHTING_APPLICABLE,
         "l1_ratio": Only("alpha above 0", lambda model: model.alpha > 0),
         "delta": WITH_NOISE,
         "bounds": WITH_NOISE,
@@ -220,14 +210,11 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         "family": OneOf(*LINKS),
         "link": (None, OneOf("identity", "logit", "probit", "cloglog", "log")),
         "formula": FORMULA,
-        "offset": _COLUMN,
-        "weights": _COLUMN,
-        "weight_type": OneOf("frequency", "probability"),
+        "offset": COLUMN,
+        **WEIGHTING_RANGES,
         "site_effects": (None, OneOf("fixed")),
         "alpha": Real(0),
         "l1_ratio": Real(0, 1),
-        "errors": OneOf("model", "HC0", "HC1", "cluster"),
-        "cluster": _COLUMN,
         "missing": OneOf("complete", "indicator", "mean"),
         "confidence_level": Real(0.5, 1, open="high"),
         "max_iter": Integer(1),
@@ -246,7 +233,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         formula: str | None = None,
         offset: str | None = None,
         weights: str | None = None,
-        weight_type: Literal["frequency", "probability"] = "frequency",
+        weight_type: WeightType = "frequency",
         site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
         l1_ratio: float = 0.0,
@@ -330,41 +317,14 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
                 where="site_effects",
                 hint="Choose another link or family.",
             )
-        if (self.errors == "cluster") != (self.cluster is not None):
-            raise ConfigurationError(
-                'cluster must name a column with errors="cluster", and be None otherwise',
-                where="cluster",
-                hint="Set both or neither.",
-            )
-        if self.weights and self.weight_type == "probability" and self.errors == "model":
-            raise ConfigurationError(
-                "errors of probability weights must be robust; got 'model'",
-                where="errors",
-                hint='Set errors="HC1", or "cluster".',
-            )
+        self._check_weighting()
         self._check_private()
-        named = [name for name in (self.offset, self.weights, self.cluster) if name]
-        if len(set(named)) < len(named):
-            raise ConfigurationError(
-                "offset, weights and cluster must be different columns; got the same twice",
-                where="offset, weights, cluster",
-                hint="Name different columns.",
-            )
 
     def _fit(self, session: Session) -> None:
         if self.epsilon is not None:
             self._fit_private(session)
             return
-        frequency = self.weight_type == "frequency"
-        model = messages.Model(
-            self._family,
-            self._link,
-            self._offset_column,
-            self.weights or "",
-            self.cluster or "",
-            frequency,
-            site_intercepts=self.site_effects is not None,
-        )
+        model = self._model_of(self._family, self._link, site_intercepts=self.site_effects is not None)
         agreed = rounds.agree(session, model, self.missing, self._parsed)
         self._set_design(agreed)
         plan = self._plan(session, agreed)
@@ -386,8 +346,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         self._set_likelihood(agreed, fit, null)
         if without is not None:
             self.null_deviance_ = float(without.deviance * agreed.scale**2)
-        has_likelihood = not self.weights or self.weight_type == "frequency"
-        self._set_overdispersion(agreed, fit, counts, has_likelihood=has_likelihood)
+        self._set_overdispersion(agreed, fit, counts)
         self._infer(session, agreed, fit, intercepts)
         self.cut_share_, self.noise_errors_ = np.nan, np.zeros_like(self.standard_errors_)
         self.tests_ = self._tests(agreed, without)
@@ -418,7 +377,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
             complete=agreed.complete,
         )
         self.n_patients_ = round(agreed.totals.n_patients)
-        size = agreed.totals.weight if self.weight_type == "frequency" else agreed.totals.n_patients
+        size = self._size(agreed.totals)
         self._n_coefficients = len(values) + n_indicators - int(not agreed.has_intercept)
         self.residual_freedom_ = float(size - self._n_coefficients)
         self.converged_, self.history_ = fit.converged, fit.history
@@ -434,7 +393,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         self.dispersion_ = float(pearson / self.residual_freedom_) if dispersed else 1.0
         size, n_coefficients = agreed.totals.weight, self._n_coefficients
         self.log_likelihood_ = self.aic_ = self.bic_ = np.nan
-        if not self.weights or self.weight_type == "frequency":
+        if self._has_likelihood:
             self.log_likelihood_ = float(
                 log_likelihood(self._family, self.deviance_, agreed.totals.constant, size, self.dispersion_)
             )
@@ -483,12 +442,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         at = replace(agreed.at(fit.coefficients), overdispersion=self.overdispersion_)
         sums = session.sum(RegressionSite.sum_score_products, at)
         size, n_coefficients = self.residual_freedom_ + self._n_coefficients, self._n_coefficients
-        factor = 1.0
-        if self.errors == "HC1":
-            factor = size / (size - n_coefficients)
-        if self.errors == "cluster":
-            factor = sums.n_clusters / (sums.n_clusters - 1.0) * (size - 1.0) / (size - n_coefficients)
-        return factor, sums.products
+        return small_sample_factor(self.errors, size, n_coefficients, sums.n_clusters), sums.products
 
     def _tests(self, agreed: Prepared, without: Fit | None) -> dict[str, TestResult]:
         d = len(self.coef_)
@@ -513,14 +467,9 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
     def _at(self) -> messages.At:
         scales = self.scales_
         values = np.asarray(np.linalg.solve(self._to_units(), self.model_.values), dtype=np.float64)
+        model = self._model_of(self._family, self._link, site_intercepts=self.site_effects is not None)
         return messages.At(
-            family=self._family,
-            link=self._link,
-            offset=self._offset_column,
-            weights=self.weights or "",
-            cluster=self.cluster or "",
-            frequency=self.weight_type == "frequency",
-            site_intercepts=self.site_effects is not None,
+            **vars(model),
             centre=self.model_.centre,
             mean=scales.mean,
             spread=scales.spread,

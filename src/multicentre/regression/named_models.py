@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.tabledata import TableData
 from multicentre.estimator.base import Metric
 from multicentre.estimator.parameters import ParameterRanges
-from multicentre.regression.estimator import Errors, FedGLM
+from multicentre.regression.estimator import FedGLM
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.site_effects import SiteEffects
+from multicentre.regression.weighting import Errors, WeightType
 
 Floats = NDArray[np.float64]
 # Parameters that all three share with FedGLM.
@@ -91,7 +92,7 @@ class FedLinearRegression(FedGLM):
         *,
         formula: str | None = None,
         weights: str | None = None,
-        weight_type: Literal["frequency", "probability"] = "frequency",
+        weight_type: WeightType = "frequency",
         site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
         l1_ratio: float = 0.0,
@@ -194,7 +195,7 @@ class FedLogisticRegression(FedGLM):
         formula: str | None = None,
         offset: str | None = None,
         weights: str | None = None,
-        weight_type: Literal["frequency", "probability"] = "frequency",
+        weight_type: WeightType = "frequency",
         site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
         l1_ratio: float = 0.0,
@@ -314,7 +315,7 @@ class FedPoissonRegression(FedGLM):
         formula: str | None = None,
         offset: str | None = None,
         weights: str | None = None,
-        weight_type: Literal["frequency", "probability"] = "frequency",
+        weight_type: WeightType = "frequency",
         site_effects: SiteEffects | None = None,
         alpha: float = 0.0,
         l1_ratio: float = 0.0,

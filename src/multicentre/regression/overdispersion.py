@@ -37,7 +37,6 @@ class HasOverdispersion(RegressionResults):
     overdispersion_: float
     overdispersion_error_: float
     pearson_dispersion_: float
-    errors: str
 
     @property
     def theta_(self) -> float:
@@ -53,9 +52,7 @@ class HasOverdispersion(RegressionResults):
                 hint='Use family="poisson" with errors="HC1", or a column for the site.',
             )
 
-    def _set_overdispersion(
-        self, agreed: Prepared, fit: Fit, counts: CountFits | None, *, has_likelihood: bool
-    ) -> None:
+    def _set_overdispersion(self, agreed: Prepared, fit: Fit, counts: CountFits | None) -> None:
         self.overdispersion_, self.overdispersion_error_ = 0.0, np.nan
         family: Family = self._family
         pearson = max(fit.pearson, 0.0) * agreed.scale**2
@@ -63,7 +60,7 @@ class HasOverdispersion(RegressionResults):
         if counts is None:
             return
         self.overdispersion_, self.overdispersion_error_ = counts.full.overdispersion, counts.full.error
-        if has_likelihood:
+        if self._has_likelihood:
             n_parameters = len(fit.coefficients) + int(agreed.has_intercept)  # the overdispersion is one, too
             self.log_likelihood_ = counts.full.log_likelihood
             self.aic_ = 2.0 * n_parameters - 2.0 * self.log_likelihood_

@@ -23,6 +23,7 @@ from multicentre.data.records import check_squares, effective_number, fewest_dif
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 from multicentre.formula.site import FormulaPart
+from multicentre.likelihood.sandwich import score_products
 from multicentre.regression import messages
 from multicentre.regression.maths import LINKS, Family, Link, Terms, saturated
 from multicentre.regression.negative_binomial import MAX_COUNT
@@ -137,6 +138,16 @@ class RegressionColumns(RareColumnsPart, FormulaPart):
                 hint="Correct the column.",
             )
         return weights
+
+    @cached_property
+    def _clusters(self) -> NDArray[np.int64] | None:
+        """Number of each patient's cluster from 0, shape (n,); None without clusters."""
+        name = self._model.cluster
+        return np.unique(self._column(name), return_inverse=True)[1].astype(np.int64) if name else None
+
+    def _score_products(self, scores: Floats) -> tuple[float, Floats]:
+        """Return the number of clusters or patients, and the products of their scores of shape (n, w)."""
+        return score_products(scores, self._weights, self._clusters, frequency=self._model.frequency)
 
     @cached_property
     def _offset(self) -> Floats:

@@ -34,6 +34,7 @@ from multicentre.regression.maths import (
     quantile,
     unit_deviances,
 )
+from multicentre.regression.weighting import HasWeighting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +51,7 @@ MODEL_NAMES: Mapping[tuple[Family, Link], str] = {
 }
 
 
-class RegressionResults(HasCoefficients, FederatedEstimator):
+class RegressionResults(HasWeighting, HasCoefficients, FederatedEstimator):
     """Fitted generalised linear model.
 
     Attributes

@@ -12,7 +12,6 @@ weights. The guard refuses an answer with too few.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -85,14 +84,7 @@ class RegressionSite(EffectsPart, PrivateSteps):
         """Sum products of the first derivatives of patients, or of clusters of patients, for robust errors."""
         rows, outcome, predictor = self._at(request)
         terms = self._terms(request, outcome, predictor)
-        scores, weights, clusters = rows * terms.score[:, None], self._weights, self._clusters
-        if clusters is not None:
-            summed = np.zeros((int(clusters.max()) + 1, rows.shape[1]))
-            np.add.at(summed, clusters, scores * weights[:, None])
-            n_clusters, products = float(len(summed)), summed.T @ summed
-        else:
-            squared = weights if self._model.frequency else weights**2
-            n_clusters, products = float(len(rows)), scores.T @ (scores * squared[:, None])
+        n_clusters, products = self._score_products(rows * terms.score[:, None])
         return messages.Products(n_clusters, products, patients=self._behind_terms(terms))
 
     @step(releases=messages.Slopes, when="on request", summed=True)
@@ -152,14 +144,6 @@ class RegressionSite(EffectsPart, PrivateSteps):
         if is_one_sided(family, outcome, weights) or centred.information < FLAT:
             return None, behind
         return OwnIntercept(float(shifted[0] - predictor[0]), centred), behind
-
-    @cached_property
-    def _clusters(self) -> NDArray[np.int64] | None:
-        """Number of each patient's cluster from 0, shape (n,); None without clusters."""
-        name = self._model.cluster
-        if not name:
-            return None
-        return np.asarray(np.unique(self._column(name), return_inverse=True)[1], dtype=np.int64)
 
     def _at(self, request: messages.At) -> tuple[Floats, Floats, Floats]:
         """Return standardised rows with a column of ones, outcomes, and linear predictors.

@@ -97,7 +97,6 @@ class HasSiteIntercepts(RegressionResults):
     """Regression that can have an intercept per site."""
 
     site_effects: SiteEffects | None
-    errors: str
 
     def site_intercepts(self) -> pd.DataFrame:
         """Request the intercept of each site, of a fit with ``site_effects="fixed"``.
