@@ -20,6 +20,11 @@ FILES = {
         "R: nnet, ordinal; closed forms",
         "simulated",
     ),
+    "test_robust_categorical.py": (
+        "FedMultinomialRegression, FedOrdinalRegression",
+        "statsmodels; R: MASS",
+        "simulated, with weights and clusters",
+    ),
     "test_fed_cox.py": (
         "FedCox",
         "R: survival; lifelines, scikit-survival (frozen)",

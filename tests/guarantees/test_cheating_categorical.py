@@ -14,12 +14,16 @@ N = 60
 both = pytest.mark.parametrize("secure", [True, False], ids=["masked", "unmasked"])
 
 
-def federate(*, secure=True, rare=0, policy=None):
-    """Return three sites; patient 0 of the first has the highest age of all, `rare` patients of each a third class."""
+def federate(*, secure=True, rare=0, policy=None, others=None):
+    """Return three sites; patient 0 of the first has the highest age of all, `rare` patients of each a third class.
+
+    With `others`, this is the age of all other patients.
+    """
     sites = {}
     for place in range(3):
         rng = np.random.default_rng(place)
         age = np.round(rng.normal(60, 10, N), 1)
+        age = age if others is None else np.full(N, others)
         age[0] = 150.0 if place == 0 else 60.0
         y = rng.integers(0, 2 if rare else 3, N)
         y[1 : 1 + rare] = 2
@@ -56,7 +60,7 @@ HALF_STEEP = {
 @pytest.mark.parametrize("aims", [STEEP, HALF_STEEP], ids=["all", "one"])
 def test_parameters_that_leave_weight_on_one_patient_only_are_refused(kind, secure, aims):
     session = federate(secure=secure).begin(CategoricalSite)
-    steps = [CategoricalSite.sum_derivatives]
+    steps = [CategoricalSite.sum_derivatives, CategoricalSite.sum_score_products]
     steps += [CategoricalSite.sum_unequal_slopes] if kind == "ordinal" else []
     for one in steps:
         with pytest.raises(DisclosureRefused):
@@ -85,9 +89,17 @@ def test_the_model_cannot_change_during_a_fit():
         session.sum(CategoricalSite.sum_classes, model("multinomial"))
 
 
-def test_weights_that_derivatives_would_not_have_are_refused():
-    with pytest.raises(MessageError, match="without offset, weights"):
-        federate().begin(CategoricalSite).sum(CategoricalSite.sum_classes, model("ordinal", "age"))
+def test_an_offset_that_several_equations_would_not_have_is_refused():
+    request = Model("multinomial", "logit", "age", "", "", True)
+    with pytest.raises(MessageError, match="multinomial without offset"):
+        federate().begin(CategoricalSite).sum(CategoricalSite.sum_classes, request)
+
+
+@both
+@pytest.mark.parametrize("kind", STEEP)
+def test_weights_that_leave_one_patient_only_are_refused(kind, secure):
+    with pytest.raises(DisclosureRefused):
+        federate(secure=secure, others=1e-6).begin(CategoricalSite).sum(CategoricalSite.sum_classes, model(kind, "age"))
 
 
 def test_unmasked_a_class_of_few_patients_is_refused():

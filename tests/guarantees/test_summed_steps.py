@@ -120,6 +120,7 @@ JUDGED = {
         "CategoricalSite.sum_classes": TABLE,
         "CategoricalSite.sum_products": SUMS,
         "CategoricalSite.sum_derivatives": WEIGHTS,
+        "CategoricalSite.sum_score_products": WEIGHTS,
         "CategoricalSite.sum_unequal_slopes": WEIGHTS,
     },
     "regression/effects.py": {

@@ -134,6 +134,20 @@ def labelled_sites() -> dict[str, mc.data.TableData]:
     return {f"site-{i}": data.take(np.arange(i, 240, 3)) for i in range(3)}
 
 
+def weighted_classes() -> dict[str, mc.data.TableData]:
+    """Return the sites of :func:`labelled_sites` with a column of weights."""
+    rng = np.random.default_rng(11)
+    return {
+        site: mc.data.TableData(
+            np.column_stack([data.X[:, :2], rng.integers(1, 6, size=len(data))]),
+            data.y,
+            columns=["x0", "x1", "weight"],
+            classes=data.classes,
+        )
+        for site, data in labelled_sites().items()
+    }
+
+
 def boosted_numbers(fit: Any) -> dict[str, np.ndarray]:
     """Return votes and curves of a boosted fit."""
     return {"votes": fit.votes_, "curves": curves_of(fit)}
@@ -566,6 +580,12 @@ CASES = {
     "fed-ordinal-regression, formula": Case(
         lambda: mc.regression.FedOrdinalRegression(formula="bs(x0, df=4)", missing="mean"),
         labelled_sites,
+        regression_numbers,
+        policy=EXACT,
+    ),
+    "fed-ordinal-regression, weights": Case(
+        lambda: mc.regression.FedOrdinalRegression(weights="weight", weight_type="probability", errors="HC1"),
+        weighted_classes,
         regression_numbers,
         policy=EXACT,
     ),

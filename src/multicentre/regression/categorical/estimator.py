@@ -12,7 +12,8 @@ from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
 from multicentre.data.rare_columns import RARE_STEPS
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
-from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.parameters import Applicable, Integer, OneOf, ParameterRanges, Real
+from multicentre.likelihood.sandwich import small_sample_factor
 from multicentre.likelihood.separation import covariance_of
 from multicentre.regression.categorical import rounds
 from multicentre.regression.categorical.model import CategoricalModel
@@ -21,9 +22,9 @@ from multicentre.regression.categorical.rounds import Fit, Prepared
 from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.coefficients import warn_of_rounds
 from multicentre.regression.formula import FORMULA
-from multicentre.regression.messages import Model
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.rounds import Plan
+from multicentre.regression.weighting import WEIGHTING_APPLICABLE, WEIGHTING_PHRASES, WEIGHTING_RANGES
 from multicentre.statistics.chi_square import chi_square_test
 
 Floats = NDArray[np.float64]
@@ -36,11 +37,14 @@ class CategoricalRegression(CategoricalResults):
     model_phrases: ClassVar[Phrases] = {
         "formula": "covariates {}",
         "link": "link {}",
+        **WEIGHTING_PHRASES,
         "alpha": lambda model: f"ridge penalty {model.alpha:g}" if model.alpha else "no penalty",
         **COMPUTING,
     }
+    applicable: ClassVar[Applicable] = WEIGHTING_APPLICABLE
     parameter_ranges: ClassVar[ParameterRanges] = {
         "formula": FORMULA,
+        **WEIGHTING_RANGES,
         "alpha": Real(0),
         "missing": OneOf("complete", "indicator", "mean"),
         "confidence_level": Real(0.5, 1, open="high"),
@@ -55,24 +59,25 @@ class CategoricalRegression(CategoricalResults):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         self._check_formula()
+        self._check_weighting()
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         steps = {"describe", "sum_classes", "sum_products", "sum_derivatives"} | GAP_STEPS | RARE_STEPS
-        steps |= self._formula_steps()
+        steps |= self._formula_steps() | ({"sum_score_products"} if self.errors != "model" else set())
         return frozenset(steps | ({"sum_unequal_slopes"} if self.kind == "ordinal" else set()))
 
     def _fit(self, session: Session) -> None:
-        model = Model(self.kind, self._link, "", "", "", True)
+        model = self._model_of(self.kind, self._link)
         agreed = rounds.agree(session, model, self.missing, self._parsed, independent=not self.alpha)
         self._set_design(agreed)
         plan = Plan(float(self.alpha), int(self.max_iter), float(self.tol), session.protection == "masked")
         fit = rounds.fit_model(session, agreed, plan)
-        self._set_fit(agreed, fit)
+        self._set_fit(session, agreed, fit)
         self._set_tests(session, agreed, fit)
         warn_of_rounds(agreed.names, fit.diverging, fit.converged, self.max_iter)
 
-    def _set_fit(self, agreed: Prepared, fit: Fit) -> None:
+    def _set_fit(self, session: Session, agreed: Prepared, fit: Fit) -> None:
         k = len(agreed.classes) - 1
         empty = CategoricalModel(
             self.kind,
@@ -91,14 +96,25 @@ class CategoricalRegression(CategoricalResults):
         self.spread_, q = agreed.spread, len(fit.parameters)
         self.covariance_ = np.full((q, q), np.nan)
         if fit.settled and not self.alpha:
-            self.covariance_ = covariance_of(agreed.matrix, fit.information, fit.diverging)
+            self.covariance_ = self._covariance(session, agreed, fit)
         self.n_patients_ = round(agreed.totals.n_patients)
         self.class_counts_ = agreed.totals.counts
-        self.log_likelihood_ = float(fit.log_likelihood)
-        self.null_log_likelihood_ = agreed.moments.null_log_likelihood
+        self.log_likelihood_ = self.null_log_likelihood_ = np.nan
+        if self._has_likelihood:
+            self.log_likelihood_ = float(fit.log_likelihood)
+            self.null_log_likelihood_ = agreed.moments.null_log_likelihood
         self.aic_ = 2.0 * q - 2.0 * self.log_likelihood_
-        self.bic_ = float(np.log(agreed.totals.n_patients)) * q - 2.0 * self.log_likelihood_
+        self.bic_ = float(np.log(self._size(agreed.totals))) * q - 2.0 * self.log_likelihood_
         self.converged_, self.history_ = fit.converged, fit.history
+
+    def _covariance(self, session: Session, agreed: Prepared, fit: Fit) -> Floats:
+        """Return the covariance of the parameters, shape (q, q); NaN for those that diverge."""
+        if self.errors == "model":
+            return covariance_of(agreed.matrix, fit.information, fit.diverging)
+        sums = session.sum(CategoricalSite.sum_score_products, agreed.at(fit.parameters))
+        size, q = self._size(agreed.totals), len(fit.parameters)
+        factor = small_sample_factor(self.errors, size, q, sums.n_clusters)
+        return factor * covariance_of(agreed.matrix, fit.information, fit.diverging, sums.products)
 
     def _set_tests(self, session: Session, agreed: Prepared, fit: Fit) -> None:
         self.tests_ = {}
@@ -107,12 +123,11 @@ class CategoricalRegression(CategoricalResults):
             return
         values, block = self.model_.parameters[slopes], self.covariance_[np.ix_(slopes, slopes)]
         n_slopes = int(slopes.sum())
-        gain = 2.0 * (self.log_likelihood_ - self.null_log_likelihood_)
-        self.tests_ = {
-            "wald": chi_square_test(float(values @ np.linalg.solve(block, values)), n_slopes),
-            "likelihood_ratio": chi_square_test(gain, n_slopes),
-            "score": chi_square_test(rounds.test_slopes(session, agreed), n_slopes),
-        }
+        self.tests_ = {"wald": chi_square_test(float(values @ np.linalg.solve(block, values)), n_slopes)}
+        if self.errors == "model":
+            gain = 2.0 * (self.log_likelihood_ - self.null_log_likelihood_)
+            self.tests_["likelihood_ratio"] = chi_square_test(gain, n_slopes)
+            self.tests_["score"] = chi_square_test(rounds.test_slopes(session, agreed), n_slopes)
 
 
 def with_parameters(model: CategoricalModel, parameters: Floats) -> CategoricalModel:

@@ -64,7 +64,20 @@ def multinomial_probabilities(predictors: Floats) -> Floats:
     return np.asarray(np.exp(every - logsumexp(every, axis=1, keepdims=True)), dtype=np.float64)
 
 
-def derive_multinomial(rows: Floats, classes: Ints, parameters: Floats) -> Derivatives:
+def with_ones(rows: Floats) -> Floats:
+    """Return rows with a column of ones before them, shape (n, d + 1)."""
+    return np.column_stack([np.ones(len(rows)), rows])
+
+
+def _multinomial_residuals(rows: Floats, classes: Ints, parameters: Floats) -> tuple[Floats, Floats]:
+    """Return the probability of each class, shape (n, K), and residuals of all but the first, shape (n, K - 1)."""
+    p = rows.shape[1]
+    k = len(parameters) // p
+    shares = multinomial_probabilities(rows @ parameters.reshape(k, p).T)
+    return shares, (classes[:, None] == np.arange(1, k + 1)) - shares[:, 1:]
+
+
+def derive_multinomial(rows: Floats, classes: Ints, parameters: Floats, weights: Floats | float = 1.0) -> Derivatives:
     """Return log-likelihood and derivatives of a multinomial model.
 
     Parameters
@@ -73,6 +86,7 @@ def derive_multinomial(rows: Floats, classes: Ints, parameters: Floats) -> Deriv
         With a column of ones.
     classes : array of int, shape (n,)
     parameters : array of shape ((K - 1) * p,)
+    weights : array of shape (n,) or float, default 1.0
 
     Examples
     --------
@@ -80,22 +94,32 @@ def derive_multinomial(rows: Floats, classes: Ints, parameters: Floats) -> Deriv
     >>> round(found.log_likelihood, 4), found.gradient.tolist(), found.information.tolist()
     (-1.3863, [0.0], [[0.5]])
     """
-    p = rows.shape[1]
-    k = len(parameters) // p
-    shares = multinomial_probabilities(rows @ parameters.reshape(k, p).T)
+    shares, residuals = _multinomial_residuals(rows, classes, parameters)
+    (k, p), weighted = (residuals.shape[1], rows.shape[1]), rows * np.broadcast_to(weights, len(rows))[:, None]
     chosen = np.maximum(np.take_along_axis(shares, classes[:, None], axis=1)[:, 0], SMALLEST)
-    residuals = (classes[:, None] == np.arange(1, k + 1)) - shares[:, 1:]
     information = np.zeros((k, p, k, p))
     for first in range(k):
         for second in range(first, k):
-            weights = shares[:, first + 1] * ((first == second) - shares[:, second + 1])
-            information[first, :, second] = information[second, :, first] = rows.T @ (rows * weights[:, None])
+            sizes = shares[:, first + 1] * ((first == second) - shares[:, second + 1])
+            information[first, :, second] = information[second, :, first] = rows.T @ (weighted * sizes[:, None])
     return Derivatives(
-        float(np.log(chosen).sum()),
-        (residuals.T @ rows).ravel(),
+        float(np.sum(weights * np.log(chosen))),
+        (residuals.T @ weighted).ravel(),
         information.reshape(k * p, k * p),
-        shares[:, 1:] * (1.0 - shares[:, 1:]),
+        np.reshape(weights, (-1, 1)) * shares[:, 1:] * (1.0 - shares[:, 1:]),
     )
+
+
+def multinomial_scores(rows: Floats, classes: Ints, parameters: Floats) -> Floats:
+    """Return the first derivatives of each patient, shape (n, (K - 1) * p); parameters as in `derive_multinomial`.
+
+    Examples
+    --------
+    >>> multinomial_scores(np.ones((2, 1)), np.array([0, 1]), np.zeros(1)).tolist()
+    [[-0.5], [0.5]]
+    """
+    residuals = _multinomial_residuals(rows, classes, parameters)[1]
+    return np.asarray((residuals[:, :, None] * rows[:, None, :]).reshape(len(rows), -1), dtype=np.float64)
 
 
 def distribution(link: OrdinalLink, values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -141,7 +165,52 @@ def _between(link: OrdinalLink, lower: Floats, upper: Floats) -> Floats:
     return np.maximum(share, SMALLEST)
 
 
-def derive_ordinal(link: OrdinalLink, rows: Floats, classes: Ints, parameters: Floats) -> Derivatives:
+@dataclass(frozen=True)
+class _Ends:
+    """Ends of the class of each patient on the latent scale, and the derivatives of their log-probability there.
+
+    Parameters
+    ----------
+    predictor, share : arrays of shape (n,)
+        Linear predictors, and probabilities of the classes that the patients have.
+    above, below : arrays of shape (n,)
+        First derivatives by the upper and the lower end.
+    upper_slope, lower_slope : arrays of shape (n,)
+        Slopes of the density at these ends.
+    is_upper, is_lower : arrays of shape (n, K - 1)
+        1 for the thresholds that are these ends.
+    """
+
+    predictor: Floats
+    share: Floats
+    above: Floats
+    below: Floats
+    upper_slope: Floats
+    lower_slope: Floats
+    is_upper: Floats
+    is_lower: Floats
+
+    @classmethod
+    def of(cls, link: OrdinalLink, rows: Floats, classes: Ints, parameters: Floats, offset: Floats | float) -> _Ends:
+        k = len(parameters) - rows.shape[1]
+        predictor = rows @ parameters[k:] + offset
+        ends = np.concatenate([[-np.inf], parameters[:k], [np.inf]])
+        lower, upper = ends[classes] - predictor, ends[classes + 1] - predictor
+        share = _between(link, lower, upper)
+        (_, low, low_slope), (_, high, high_slope) = distribution(link, lower), distribution(link, upper)
+        is_upper = (classes[:, None] == np.arange(k)).astype(np.float64)
+        is_lower = (classes[:, None] == np.arange(1, k + 1)).astype(np.float64)
+        return cls(predictor, share, high / share, -low / share, high_slope, low_slope, is_upper, is_lower)
+
+
+def derive_ordinal(
+    link: OrdinalLink,
+    rows: Floats,
+    classes: Ints,
+    parameters: Floats,
+    weights: Floats | float = 1.0,
+    offset: Floats | float = 0.0,
+) -> Derivatives:
     """Return log-likelihood and derivatives of an ordinal model; the information is the observed one.
 
     Parameters
@@ -151,6 +220,7 @@ def derive_ordinal(link: OrdinalLink, rows: Floats, classes: Ints, parameters: F
         Without a column of ones.
     classes : array of int, shape (n,)
     parameters : array of shape (K - 1 + d,)
+    weights, offset : array of shape (n,) or float
 
     Examples
     --------
@@ -158,31 +228,39 @@ def derive_ordinal(link: OrdinalLink, rows: Floats, classes: Ints, parameters: F
     >>> found.gradient.tolist(), found.information.tolist()
     ([0.0], [[0.5]])
     """
-    k = len(parameters) - rows.shape[1]
-    thresholds, slopes = parameters[:k], parameters[k:]
-    predictor = rows @ slopes
-    ends = np.concatenate([[-np.inf], thresholds, [np.inf]])
-    lower, upper = ends[classes] - predictor, ends[classes + 1] - predictor
-    share = _between(link, lower, upper)
-    (_, low, low_slope), (_, high, high_slope) = distribution(link, lower), distribution(link, upper)
-    above, below = high / share, -low / share
+    ends = _Ends.of(link, rows, classes, parameters, offset)
+    is_upper, is_lower, above, below = ends.is_upper, ends.is_lower, weights * ends.above, weights * ends.below
     # Second derivatives of -log(share) by the upper end, by the lower end, and by both.
-    upper_twice = above**2 - high_slope / share
-    lower_twice = below**2 + low_slope / share
-    both = above * below
-    is_upper = (classes[:, None] == np.arange(k)).astype(np.float64)
-    is_lower = (classes[:, None] == np.arange(1, k + 1)).astype(np.float64)
+    upper_twice = above * ends.above - weights * ends.upper_slope / ends.share
+    lower_twice = below * ends.below + weights * ends.lower_slope / ends.share
+    both = above * ends.below
     mixed = is_upper.T @ (is_lower * both[:, None])
     at_thresholds = np.diag(is_upper.T @ upper_twice + is_lower.T @ lower_twice) + mixed + mixed.T
     on_upper, on_lower = upper_twice + both, lower_twice + both
     cross = -(is_upper * on_upper[:, None] + is_lower * on_lower[:, None]).T @ rows
     at_slopes = rows.T @ (rows * (on_upper + on_lower)[:, None])
+    thresholds = parameters[: is_upper.shape[1]]
     return Derivatives(
-        float(np.log(share).sum()),
+        float(np.sum(weights * np.log(ends.share))),
         np.concatenate([is_upper.T @ above + is_lower.T @ below, -rows.T @ (above + below)]),
         np.block([[at_thresholds, cross], [cross.T, at_slopes]]),
-        threshold_weights(link, thresholds, predictor),
+        np.reshape(weights, (-1, 1)) * threshold_weights(link, thresholds, ends.predictor),
     )
+
+
+def ordinal_scores(
+    link: OrdinalLink, rows: Floats, classes: Ints, parameters: Floats, offset: Floats | float = 0.0
+) -> Floats:
+    """Return the first derivatives of each patient, shape (n, K - 1 + d); parameters as in :func:`derive_ordinal`.
+
+    Examples
+    --------
+    >>> ordinal_scores("logit", np.zeros((2, 0)), np.array([0, 1]), np.zeros(1)).tolist()
+    [[0.5], [-0.5]]
+    """
+    ends = _Ends.of(link, rows, classes, parameters, offset)
+    at_thresholds = ends.is_upper * ends.above[:, None] + ends.is_lower * ends.below[:, None]
+    return np.column_stack([at_thresholds, -rows * (ends.above + ends.below)[:, None]])
 
 
 def threshold_weights(link: OrdinalLink, thresholds: Floats, predictor: Floats) -> Floats:
@@ -192,7 +270,14 @@ def threshold_weights(link: OrdinalLink, thresholds: Floats, predictor: Floats) 
     return np.asarray(density**2 * (1.0 / shares[:, :-1] + 1.0 / shares[:, 1:]), dtype=np.float64)
 
 
-def derive_unequal_slopes(link: OrdinalLink, rows: Floats, classes: Ints, parameters: Floats) -> Derivatives:
+def derive_unequal_slopes(
+    link: OrdinalLink,
+    rows: Floats,
+    classes: Ints,
+    parameters: Floats,
+    weights: Floats | float = 1.0,
+    offset: Floats | float = 0.0,
+) -> Derivatives:
     """Return derivatives of the model with slopes for each threshold, where all slopes are still equal.
 
     The information is the expected one. The parameters of threshold k are ``a_k`` and ``b_k``.
@@ -204,28 +289,30 @@ def derive_unequal_slopes(link: OrdinalLink, rows: Floats, classes: Ints, parame
     classes : array of int, shape (n,)
     parameters : array of shape (K - 1 + d,)
         Those of the ordinal model.
+    weights, offset : array of shape (n,) or float
     """
     k = len(parameters) - rows.shape[1]
-    thresholds, predictor = parameters[:k], rows @ parameters[k:]
+    thresholds, predictor = parameters[:k], rows @ parameters[k:] + offset
     shares = ordinal_probabilities(link, thresholds, predictor)
     density = distribution(link, thresholds - predictor[:, None])[1]
     chosen = np.take_along_axis(shares, classes[:, None], axis=1)
     columns = np.column_stack([np.ones(len(rows)), -rows])
+    weighted = columns * np.broadcast_to(weights, len(rows))[:, None]
     sides = (classes[:, None] == np.arange(k)) * 1.0 - (classes[:, None] == np.arange(1, k + 1))
     p = columns.shape[1]
     information = np.zeros((k, p, k, p))
     for place in range(k):
-        weights = density[:, place] ** 2 * (1.0 / shares[:, place] + 1.0 / shares[:, place + 1])
-        information[place, :, place] = columns.T @ (columns * weights[:, None])
+        sizes = density[:, place] ** 2 * (1.0 / shares[:, place] + 1.0 / shares[:, place + 1])
+        information[place, :, place] = columns.T @ (weighted * sizes[:, None])
         if place + 1 < k:
-            weights = -density[:, place] * density[:, place + 1] / shares[:, place + 1]
-            block = columns.T @ (columns * weights[:, None])
+            sizes = -density[:, place] * density[:, place + 1] / shares[:, place + 1]
+            block = columns.T @ (weighted * sizes[:, None])
             information[place, :, place + 1] = information[place + 1, :, place] = block
     return Derivatives(
-        float(np.log(chosen).sum()),
-        ((sides * density / chosen).T @ columns).ravel(),
+        float(np.sum(weights * np.log(chosen[:, 0]))),
+        ((sides * density / chosen).T @ weighted).ravel(),
         information.reshape(k * p, k * p),
-        threshold_weights(link, thresholds, predictor),
+        np.reshape(weights, (-1, 1)) * threshold_weights(link, thresholds, predictor),
     )
 
 
@@ -236,7 +323,7 @@ class ClassMoments:
     Parameters
     ----------
     counts : array of shape (K,)
-        Patients of each class.
+        Patients of each class, or the sum of their weights.
     products : array of shape (d, d)
     sums : array of shape (K, d)
     """

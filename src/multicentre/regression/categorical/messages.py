@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import array, flag, number
 from multicentre.core.steps import Release
 from multicentre.core.withdrawal import TENTATIVE, WITHDRAWN
+from multicentre.regression import messages
 from multicentre.regression.messages import PATIENTS, PRODUCTS, TOTAL, Centre, ColumnMoments, ColumnTotals
 
 Floats = NDArray[np.float64]
@@ -21,6 +22,7 @@ class Totals(ColumnTotals):
     """Numbers of patients by class, and sums for the means of the covariates."""
 
     counts: Ints = array("patients of each class", ("k",), dtype="i8", bound=PATIENTS, counts=True)
+    class_weights: Floats = array("sum of the weights of each class", ("k",), bound=PATIENTS)
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ class Sums(Release):
     gradient: Floats = array("first derivatives", ("q",), bound=PRODUCTS)
     information: Floats = array("second derivatives with the sign reversed", ("q", "q"), bound=PRODUCTS)
     n_withdrawn: float = number(WITHDRAWN, unit="sites", bound=PATIENTS, default=0.0)
+
+
+@dataclass(frozen=True)
+class Products(messages.Products):
+    """Products of the first derivatives of patients or clusters, for robust standard errors."""
+
+    products: Floats = array("sum of products of first derivatives", ("q", "q"), bound=PRODUCTS)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from multicentre.regression.categorical.estimator import CategoricalRegression
 from multicentre.regression.categorical.results import Kind, Name
 from multicentre.regression.coefficients import INTERCEPT
 from multicentre.regression.patients import RegressionMissing
+from multicentre.regression.weighting import Errors, WeightType
 
 Floats = NDArray[np.float64]
 
@@ -28,9 +29,20 @@ class FedMultinomialRegression(CategoricalRegression):
     formula : str, optional
         Covariates, for example ``"ns(age, df=3) * sex"``, with an intercept; by default all columns. See
         :class:`FedGLM`.
+    weights : str, optional
+        Column of weights, at least 0.
+    weight_type : {"frequency", "probability"}, default "frequency"
+        Meaning of `weights`: a row stands for that many patients, or is weighted by the inverse of its probability of
+        selection. Errors of probability weights must be robust.
     alpha : float, default 0.0
         Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised covariates is subtracted from the
         log-likelihood. Above 0 there are no standard errors, because they would ignore the bias.
+    errors : {"model", "HC0", "HC1", "cluster"}, default "model"
+        Standard errors: from the information; by the sandwich estimator, without or with the factor n / (n - q) for q
+        parameters; or from scores summed within clusters, with the factor G / (G - 1) (n - 1) / (n - q) for G clusters.
+    cluster : str, optional
+        Column of clusters for ``errors="cluster"``, numbered within each site. Equal numbers at two sites are two
+        clusters.
     missing : {"complete", "indicator", "mean"}, default "complete"
         Handling of missing entries: leave incomplete patients out; fill with the mean over sites and add an indicator
         column; or fill only, which biases coefficients and shortens their standard errors.
@@ -49,8 +61,8 @@ class FedMultinomialRegression(CategoricalRegression):
     intercept_ : array of shape (K - 1,)
         Intercepts.
     standard_errors_ : array of shape (K - 1, d + 1)
-        Standard errors of intercepts and coefficients, from the information; NaN with ``alpha`` above 0, after rounds
-        that did not converge, and for coefficients that grow without bound.
+        Standard errors of intercepts and coefficients, of the kind that `errors` selects; NaN with ``alpha`` above 0,
+        after rounds that did not converge, and for coefficients that grow without bound.
     p_values_ : array of shape (K - 1, d + 1)
         Two-sided Wald tests by normal distributions.
     intervals_ : array of shape (K - 1, d + 1, 2)
@@ -59,11 +71,11 @@ class FedMultinomialRegression(CategoricalRegression):
     Raises
     ------
     ConfigurationError
-        A parameter is out of its range.
+        A parameter is out of its range, or parameters do not fit together.
     DataError
         A class has no patient, a covariate is constant, or covariates depend on each other without a penalty.
     SchemaMismatch
-        Sites differ in their columns or classes, or the outcome is a number.
+        Sites differ in their columns or classes, the outcome is a number, or `weights` or `cluster` is not a column.
 
     Warns
     -----
@@ -97,14 +109,22 @@ class FedMultinomialRegression(CategoricalRegression):
         self,
         *,
         formula: str | None = None,
+        weights: str | None = None,
+        weight_type: WeightType = "frequency",
         alpha: float = 0.0,
+        errors: Errors = "model",
+        cluster: str | None = None,
         missing: RegressionMissing = "complete",
         confidence_level: float = 0.95,
         max_iter: int = 25,
         tol: float = 1e-8,
     ) -> None:
         self.formula = formula
+        self.weights = weights
+        self.weight_type = weight_type
         self.alpha = alpha
+        self.errors = errors
+        self.cluster = cluster
         self.missing = missing
         self.confidence_level = confidence_level
         self.max_iter = max_iter

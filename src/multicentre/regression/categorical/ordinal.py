@@ -18,6 +18,7 @@ from multicentre.regression.categorical.maths import OrdinalLink
 from multicentre.regression.categorical.results import Kind, Name
 from multicentre.regression.categorical.rounds import Fit, Prepared
 from multicentre.regression.patients import RegressionMissing
+from multicentre.regression.weighting import Errors, WeightType
 from multicentre.statistics.chi_square import TestResult, chi_square_test
 
 Floats = NDArray[np.float64]
@@ -40,9 +41,20 @@ class FedOrdinalRegression(CategoricalRegression):
     formula : str, optional
         Covariates, for example ``"ns(age, df=3) * sex"``, with an intercept; by default all columns. See
         :class:`FedGLM`.
+    weights : str, optional
+        Column of weights, at least 0.
+    weight_type : {"frequency", "probability"}, default "frequency"
+        Meaning of `weights`: a row stands for that many patients, or is weighted by the inverse of its probability of
+        selection. Errors of probability weights must be robust.
     alpha : float, default 0.0
         Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised covariates is subtracted from the
         log-likelihood. Above 0 there are no standard errors, because they would ignore the bias.
+    errors : {"model", "HC0", "HC1", "cluster"}, default "model"
+        Standard errors: from the information; by the sandwich estimator, without or with the factor n / (n - q) for q
+        parameters; or from scores summed within clusters, with the factor G / (G - 1) (n - 1) / (n - q) for G clusters.
+    cluster : str, optional
+        Column of clusters for ``errors="cluster"``, numbered within each site. Equal numbers at two sites are two
+        clusters.
     missing : {"complete", "indicator", "mean"}, default "complete"
         Handling of missing entries: leave incomplete patients out; fill with the mean over sites and add an indicator
         column; or fill only, which biases coefficients and shortens their standard errors.
@@ -61,24 +73,25 @@ class FedOrdinalRegression(CategoricalRegression):
     coef_ : array of shape (d,)
         Coefficients per unit of each of the d covariates.
     standard_errors_ : array of shape (K - 1 + d,)
-        Standard errors of thresholds and coefficients, from the observed information; NaN with ``alpha`` above 0, after
-        rounds that did not converge, and for coefficients that grow without bound.
+        Standard errors of thresholds and coefficients, of the kind that `errors` selects ("model": from the observed
+        information); NaN with ``alpha`` above 0, after rounds that did not converge, and for coefficients that grow
+        without bound.
     p_values_ : array of shape (K - 1 + d,)
         Two-sided Wald tests by normal distributions.
     intervals_ : array of shape (K - 1 + d, 2)
         Lower and upper end of the intervals at `confidence_level`.
     equal_slopes_ : TestResult or None
         Score test of equal coefficients at all thresholds (proportional odds with a logit link) against coefficients
-        for each threshold, also in `tests_`; None with two classes or without standard errors.
+        for each threshold, also in `tests_`; None with two classes, and without model-based standard errors.
 
     Raises
     ------
     ConfigurationError
-        A parameter is out of its range.
+        A parameter is out of its range, or parameters do not fit together.
     DataError
         A class has no patient, a covariate is constant, or covariates depend on each other without a penalty.
     SchemaMismatch
-        Sites differ in their columns or classes, or the outcome is a number.
+        Sites differ in their columns or classes, the outcome is a number, or `weights` or `cluster` is not a column.
 
     Warns
     -----
@@ -120,7 +133,11 @@ class FedOrdinalRegression(CategoricalRegression):
         *,
         link: OrdinalLink = "logit",
         formula: str | None = None,
+        weights: str | None = None,
+        weight_type: WeightType = "frequency",
         alpha: float = 0.0,
+        errors: Errors = "model",
+        cluster: str | None = None,
         missing: RegressionMissing = "complete",
         confidence_level: float = 0.95,
         max_iter: int = 25,
@@ -128,7 +145,11 @@ class FedOrdinalRegression(CategoricalRegression):
     ) -> None:
         self.link = link
         self.formula = formula
+        self.weights = weights
+        self.weight_type = weight_type
         self.alpha = alpha
+        self.errors = errors
+        self.cluster = cluster
         self.missing = missing
         self.confidence_level = confidence_level
         self.max_iter = max_iter
@@ -137,8 +158,8 @@ class FedOrdinalRegression(CategoricalRegression):
     def _set_tests(self, session: Session, agreed: Prepared, fit: Fit) -> None:
         super()._set_tests(session, agreed, fit)
         k, d = len(agreed.classes) - 1, len(agreed.covariates)
-        if not self.tests_ or k < 2:
-            return
+        if not self.tests_ or self.errors != "model" or k < 2:
+            return  # the statistic follows the distribution of the test only if patients are independent
         statistic = rounds.test_equal_slopes(session, agreed, fit.parameters)
         self.tests_["equal_slopes"] = chi_square_test(statistic, (k - 1) * d)
 

@@ -18,9 +18,9 @@ from multicentre.estimator.site_estimates import SiteEstimates, coefficients_by_
 from multicentre.estimator.terms import Estimates
 from multicentre.regression.categorical.maths import SMALLEST
 from multicentre.regression.categorical.model import CategoricalModel
-from multicentre.regression.coefficients import MAX_ROWS
-from multicentre.regression.formula import HasFormula
+from multicentre.regression.coefficients import MAX_ROWS, SAVED_NUMBER
 from multicentre.regression.maths import p_values, quantile
+from multicentre.regression.weighting import HasWeighting
 from multicentre.statistics.chi_square import TestResult
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Kind = Literal["multinomial", "ordinal"]
 Name = str | tuple[str, str]
 
 
-class CategoricalResults(HasFormula, FederatedEstimator):
+class CategoricalResults(HasWeighting, FederatedEstimator):
     """Fitted multinomial or ordinal model.
 
     Attributes
@@ -43,12 +43,12 @@ class CategoricalResults(HasFormula, FederatedEstimator):
     covariance_ : array of shape (q, q)
         Covariance of the q parameters, in the order of :meth:`to_frame`; NaN with ``alpha`` above 0.
     log_likelihood_, null_log_likelihood_ : float
-        Log-likelihood of the fit without the penalty, and of a model without covariates.
+        Log-likelihood of the fit without the penalty, and of a model without covariates; NaN with probability weights.
     aic_, bic_ : float
-        Akaike's and Schwarz's criterion.
+        Akaike's and Schwarz's criterion; NaN with probability weights.
     tests_ : dict of str to TestResult
-        Tests of the hypothesis that all coefficients are 0: "wald", "likelihood_ratio" and "score". Empty with
-        ``alpha`` above 0.
+        Tests of the hypothesis that all coefficients are 0: "wald", and with model-based errors "likelihood_ratio" and
+        "score". Empty with ``alpha`` above 0.
     n_patients_ : int
         Patients of the fit.
     class_counts_ : array of int, shape (K,)
@@ -71,27 +71,24 @@ class CategoricalResults(HasFormula, FederatedEstimator):
     }
     lacks: ClassVar[Mapping[str, str]] = {
         "offset": "Offsets of several classes have no common form",
-        **dict.fromkeys(("weights", "robust errors", "clusters", "elastic net"), "Not implemented yet"),
+        "elastic net": "Not implemented yet",
         "penalty by cross-validation": "Not implemented yet; cross_validate compares stated penalties",
     }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_"})
     saved_attributes: ClassVar[SavedAttributes] = {
-        **HasFormula.saved_attributes,
+        **HasWeighting.saved_attributes,
         "model_": saved_message(CategoricalModel),
         **dict.fromkeys(
             (
                 "spread_",
                 "covariance_",
-                "log_likelihood_",
-                "null_log_likelihood_",
-                "aic_",
-                "bic_",
                 "n_patients_",
                 "class_counts_",
                 "converged_",
             ),
             PLAIN,
         ),
+        **dict.fromkeys(("log_likelihood_", "null_log_likelihood_", "aic_", "bic_"), SAVED_NUMBER),
         "tests_": SAVED_TESTS,
     }
     kind: ClassVar[Kind]
@@ -196,10 +193,9 @@ class CategoricalResults(HasFormula, FederatedEstimator):
         """Return the table of :meth:`to_frame`; its printed form ends with the size and the fit of the model."""
         from multicentre.estimator.results import with_note
 
-        remark = (
-            f"{self.kind}, link {self._link}; {self.n_patients_:,} patients; "
-            f"log-likelihood {self.log_likelihood_:.6g}, AIC {self.aic_:.6g}. {self.joint_tests_text()}"
-        ).rstrip()
+        fit = f"; log-likelihood {self.log_likelihood_:.6g}, AIC {self.aic_:.6g}" if self._has_likelihood else ""
+        size = f"{self.kind}, link {self._link}; {self.n_patients_:,} patients"
+        remark = f"{size}{fit}. {self.joint_tests_text()}".rstrip()
         return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=remark)
 
     def result_tables(self) -> dict[str, pd.DataFrame]:

@@ -49,7 +49,15 @@ from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, dependent_
 from multicentre.regression.messages import Centre, Model
 from multicentre.regression.patients import STEEPEST
 from multicentre.regression.rounding import EXACT_TESTS, rounding_of
-from multicentre.regression.rounds import MAX_START, Columns, Plan, agree_columns, find_means, find_spread
+from multicentre.regression.rounds import (
+    MAX_START,
+    SUM_ROUNDING,
+    Columns,
+    Plan,
+    agree_columns,
+    find_means,
+    find_spread,
+)
 
 Floats = NDArray[np.float64]
 # Halvings of a step that bring thresholds into order: after 60, the step is below the resolution of doubles.
@@ -138,8 +146,9 @@ def agree(session: Session, model: Model, missing: Missing, formula: Formula | N
     """Agree on columns, classes, means and scales; if `independent`, refuse columns that depend on others."""
     columns = agree_columns(session, model, missing, formula)
     totals = session.once("totals", messages.Totals, lambda: session.sum(CategoricalSite.sum_classes, model))
-    if not (totals.counts > 0).all():
-        empty = [name for name, n in zip(columns.classes, totals.counts.tolist(), strict=True) if n <= 0]
+    sizes = totals.class_weights if model.weights else totals.counts.astype(np.float64)
+    if not (sizes > SUM_ROUNDING).all():
+        empty = [columns.classes[place] for place in np.flatnonzero(sizes <= SUM_ROUNDING).tolist()]
         raise DataError(
             f"there must be patients of every class; got none of {', '.join(empty[:5])}",
             where="y",
@@ -147,10 +156,8 @@ def agree(session: Session, model: Model, missing: Missing, formula: Formula | N
         )
     centre = Centre(**vars(model), centre=find_means(columns, totals), mean=0.0)
     sums = session.once("moments", messages.Moments, lambda: session.sum(CategoricalSite.sum_products, centre))
-    spread = find_spread(session, columns, sums, totals.n_patients, centre.centre)
-    moments = ClassMoments(
-        totals.counts.astype(np.float64), sums.products / np.outer(spread, spread), sums.by_class / spread
-    )
+    spread = find_spread(session, columns, sums, totals.weight, centre.centre)
+    moments = ClassMoments(sizes, sums.products / np.outer(spread, spread), sums.by_class / spread)
     tol = DEPENDENT_MASKED if session.protection == "masked" else DEPENDENT
     if independent and len(spread) and (dependent := dependent_columns(moments.products, tol)).any():
         names = [columns.covariates[place] for place in np.flatnonzero(dependent).tolist()]
@@ -170,7 +177,7 @@ class CategoricalProblem(Problem):
             session.rounding(step, name) for name in ("log_likelihood", "gradient")
         )
         information = null_information(agreed.link, agreed.moments)
-        self.reported = Reported(agreed.matrix, information, agreed.totals.n_patients)
+        self.reported = Reported(agreed.matrix, information, max(agreed.totals.n_patients, agreed.totals.weight))
 
     def begin(self) -> tuple[Floats, Floats]:
         """Return the parameters without covariates, and the first step."""

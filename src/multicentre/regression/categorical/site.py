@@ -29,6 +29,9 @@ from multicentre.regression.categorical.maths import (
     derive_ordinal,
     derive_unequal_slopes,
     link_of,
+    multinomial_scores,
+    ordinal_scores,
+    with_ones,
 )
 from multicentre.regression.messages import Centre, Model
 from multicentre.regression.patients import STEEPEST, RegressionColumns
@@ -42,7 +45,7 @@ class CategoricalSite(RegressionColumns):
     """Site part of federated multinomial and ordinal regression."""
 
     method: ClassVar[str] = "fed-categorical"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     links: ClassVar[Mapping[str, tuple[str, ...]]] = LINKS
     lengths: ClassVar[Lengths] = {
         "k": "classes",
@@ -58,29 +61,34 @@ class CategoricalSite(RegressionColumns):
     def sum_classes(self, request: Model) -> messages.Totals:
         """Count the patients of each class, and sum the covariates for their means."""
         self._agree(request)
-        counts = np.bincount(self._classes, minlength=len(self.data.classes)).astype(np.int64)
-        return messages.Totals(*self._column_sums(), counts, patients=self._most)
+        counts, weights = (self._by_class(each) for each in (np.ones(len(self.data)), self._weights))
+        return messages.Totals(*self._column_sums(), counts.astype(np.int64), weights, patients=self._most)
 
     @step(releases=messages.Moments, when="once", summed=True)
     def sum_products(self, request: Centre) -> messages.Moments:
         """Sum products of covariates about their means, and covariates by class, for scales and the start."""
         self._agree(request)
         rows = self._centred(request)
-        members = (self._classes[:, None] == np.arange(len(self.data.classes))).astype(np.float64)
-        return messages.Moments(self._products(rows), members.T @ rows, patients=self._most)
+        sums = self._by_class(rows * self._weights[:, None])
+        return messages.Moments(self._products(rows), sums, patients=self._most)
 
     @step(releases=messages.Sums, when="every round", summed=True)
     def sum_derivatives(self, request: messages.At) -> messages.Sums:
         """Sum the log-likelihood and its derivatives."""
-        rows = self._standardised(request)
-        if request.family == "multinomial":
-            columns = np.column_stack([np.ones(len(rows)), rows])
-            sums = derive_multinomial(columns, self._classes, request.parameters)
-        else:
-            sums = derive_ordinal(link_of(request.link), rows, self._classes, request.parameters)
+        rows, sums = self._derive(request)
         behind = self._behind_sums(sums)
         release = messages.Sums(float(len(rows)), sums.log_likelihood, sums.gradient, sums.information, patients=behind)
         return unless_few(self, request, release, self._most)
+
+    @step(releases=messages.Products, when="at the end", summed=True)
+    def sum_score_products(self, request: messages.At) -> messages.Products:
+        """Sum products of the first derivatives of patients, or of clusters of patients, for robust errors."""
+        rows, sums = self._derive(request)
+        if request.family == "multinomial":
+            scores = multinomial_scores(with_ones(rows), self._classes, request.parameters)
+        else:
+            scores = ordinal_scores(link_of(request.link), rows, self._classes, request.parameters, self._offset)
+        return messages.Products(*self._score_products(scores), patients=self._behind_sums(sums))
 
     @step(releases=messages.UnequalSlopes, when="at the end", summed=True)
     def sum_unequal_slopes(self, request: messages.At) -> messages.UnequalSlopes:
@@ -90,13 +98,14 @@ class CategoricalSite(RegressionColumns):
             raise ConfigurationError(
                 f"the model must be ordinal; got {request.family}", where=self.method, hint="Fit an ordinal model."
             )
-        sums = derive_unequal_slopes(link_of(request.link), rows, self._classes, request.parameters)
+        link, at = link_of(request.link), (rows, self._classes, request.parameters)
+        sums = derive_unequal_slopes(link, *at, self._weights, self._offset)
         return messages.UnequalSlopes(sums.gradient, sums.information, patients=self._behind_sums(sums))
 
     def _agree(self, request: Model) -> None:
         """Check and store the model of the fit, the same in all requests."""
-        if request.offset or request.weights or request.cluster or request.site_intercepts:
-            raise MessageError("the model must be without offset, weights, clusters and intercepts of sites; got one")
+        if request.site_intercepts or (request.offset and request.family == "multinomial"):
+            raise MessageError("the model must be without intercepts of sites, and multinomial without offset; got one")
         super()._agree(request)
 
     @cached_property
@@ -111,6 +120,18 @@ class CategoricalSite(RegressionColumns):
                 hint="Declare classes= in the data, in their order, or use FedGLM for numbers.",
             )
         return np.asarray(data.y, dtype=np.int64)
+
+    def _by_class(self, values: Floats) -> Floats:
+        """Return sums of the patients' values by class, shape (K,) or (K, d)."""
+        members = (self._classes[:, None] == np.arange(len(self.data.classes))).astype(np.float64)
+        return np.asarray(members.T @ values, dtype=np.float64)
+
+    def _derive(self, request: messages.At) -> tuple[Floats, Derivatives]:
+        """Return standardised covariates, shape (n, d), and the sums at the parameters of a request."""
+        rows, at = self._standardised(request), (self._classes, request.parameters, self._weights)
+        if request.family == "multinomial":
+            return rows, derive_multinomial(with_ones(rows), *at)
+        return rows, derive_ordinal(link_of(request.link), rows, *at, self._offset)
 
     def _standardised(self, request: messages.At) -> Floats:
         """Return standardised covariates, after checks of the request, shape (n, d)."""
