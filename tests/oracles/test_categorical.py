@@ -9,6 +9,7 @@ import pytest
 import multicentre as mc
 from multicentre.regression import FedLogisticRegression, FedMultinomialRegression, FedOrdinalRegression
 from multicentre.regression.categorical import maths
+from multicentre.regression.categorical.likelihoods import ClassMoments, likelihood_of
 from oracles.categorical_values import COLUMNS, draw
 
 # Written by tests/oracles/categorical_values.py, which names the versions of the packages.
@@ -152,22 +153,23 @@ def test_the_wider_model_has_the_derivatives_of_its_log_likelihood(link):
 def test_the_score_statistics_are_those_of_the_derivatives_without_covariates():
     rows = (X - X.mean(axis=0)) / X.std(axis=0)
     for link, classes in ((None, UNORDERED), ("logit", ORDERED), ("probit", ORDERED)):
+        likelihood = likelihood_of("ordinal" if link else "multinomial", link or "logit")
         counts = np.bincount(classes).astype(float)
         members = np.eye(4)[classes]
-        moments = maths.ClassMoments(counts, rows.T @ rows, members.T @ rows)
+        moments = ClassMoments(counts, rows.T @ rows, members.T @ rows)
         if link is None:
             null = np.column_stack([np.log(counts[1:] / counts[0]), np.zeros((3, 3))]).ravel()
             sums = maths.derive_multinomial(np.column_stack([np.ones(len(rows)), rows]), classes, null)
             statistic = sums.gradient @ np.linalg.solve(sums.information, sums.gradient)
             slopes = np.arange(len(sums.gradient)) % 4 > 0
         else:
-            null = np.concatenate([maths.class_scores(link, counts)[0], np.zeros(3)])
+            null = np.concatenate([likelihood.null(counts), np.zeros(3)])
             gradient = maths.derive_ordinal(link, rows, classes, null).gradient[3:]
             density = np.concatenate([[0.0], maths.distribution(link, null[:3])[1], [0.0]])
             weight = (np.diff(density) ** 2 / (counts / counts.sum())).sum()
             statistic = gradient @ np.linalg.solve(rows.T @ rows, gradient) / weight
             slopes = np.arange(6) >= 3
-        information = maths.null_information(link, moments)[np.ix_(slopes, slopes)]
-        assert maths.score_statistic(maths.null_gradient(link, moments), information) == pytest.approx(
+        information = likelihood.null_information(moments)[np.ix_(slopes, slopes)]
+        assert maths.score_statistic(likelihood.null_gradient(moments), information) == pytest.approx(
             statistic, rel=1e-9
         )

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
@@ -17,14 +18,20 @@ from multicentre.likelihood.sandwich import small_sample_factor
 from multicentre.likelihood.separation import covariance_of
 from multicentre.regression.categorical import rounds
 from multicentre.regression.categorical.model import CategoricalModel
-from multicentre.regression.categorical.results import CategoricalResults
+from multicentre.regression.categorical.results import CategoricalResults, Name
 from multicentre.regression.categorical.rounds import Fit, Prepared
 from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.coefficients import warn_of_rounds
 from multicentre.regression.formula import FORMULA
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.rounds import Plan
-from multicentre.regression.weighting import WEIGHTING_APPLICABLE, WEIGHTING_PHRASES, WEIGHTING_RANGES
+from multicentre.regression.weighting import (
+    WEIGHTING_APPLICABLE,
+    WEIGHTING_PHRASES,
+    WEIGHTING_RANGES,
+    Errors,
+    WeightType,
+)
 from multicentre.statistics.chi_square import chi_square_test
 
 Floats = NDArray[np.float64]
@@ -51,10 +58,31 @@ class CategoricalRegression(CategoricalResults):
         "max_iter": Integer(1),
         "tol": Real(0),
     }
-    alpha: float
-    missing: RegressionMissing
-    max_iter: int
-    tol: float
+
+    def __init__(
+        self,
+        *,
+        formula: str | None = None,
+        weights: str | None = None,
+        weight_type: WeightType = "frequency",
+        alpha: float = 0.0,
+        errors: Errors = "model",
+        cluster: str | None = None,
+        missing: RegressionMissing = "complete",
+        confidence_level: float = 0.95,
+        max_iter: int = 25,
+        tol: float = 1e-8,
+    ) -> None:
+        self.formula = formula
+        self.weights = weights
+        self.weight_type = weight_type
+        self.alpha = alpha
+        self.errors = errors
+        self.cluster = cluster
+        self.missing = missing
+        self.confidence_level = confidence_level
+        self.max_iter = max_iter
+        self.tol = tol
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -88,7 +116,7 @@ class CategoricalRegression(CategoricalResults):
             agreed.classes,
             agreed.levels,
             np.zeros(k),
-            np.zeros((k if self.kind == "multinomial" else 1, len(agreed.covariates))),
+            np.zeros((agreed.likelihood.n_predictors(k), len(agreed.covariates))),
             agreed.centre.centre,
             complete=agreed.complete,
         )
@@ -111,7 +139,7 @@ class CategoricalRegression(CategoricalResults):
         """Return the covariance of the parameters, shape (q, q); NaN for those that diverge."""
         if self.errors == "model":
             return covariance_of(agreed.matrix, fit.information, fit.diverging)
-        sums = session.sum(CategoricalSite.sum_score_products, agreed.at(fit.parameters))
+        sums = session.sum(rounds.part_of(session).sum_score_products, agreed.at(fit.parameters))
         size, q = self._size(agreed.totals), len(fit.parameters)
         factor = small_sample_factor(self.errors, size, q, sums.n_clusters)
         return factor * covariance_of(agreed.matrix, fit.information, fit.diverging, sums.products)
@@ -130,13 +158,54 @@ class CategoricalRegression(CategoricalResults):
             self.tests_["score"] = chi_square_test(rounds.test_slopes(session, agreed), n_slopes)
 
 
+class SingleIndexRegression(CategoricalRegression):
+    """Regression of an outcome of K classes with K - 1 intercepts and one linear predictor.
+
+    A subclass names its `kind`, its `link`, its site part, and the name of exponentiated coefficients.
+
+    Attributes
+    ----------
+    ratio : str
+        Name of exponentiated coefficients; empty if they have none.
+    """
+
+    ratio: ClassVar[str] = ""
+
+    @property
+    def coef_(self) -> Floats:
+        """Coefficients per unit of each covariate, shape (d,)."""
+        check_is_fitted(self, "model_")
+        return np.asarray(self.model_.slopes[0], dtype=np.float64)
+
+    @property
+    def standard_errors_(self) -> Floats:
+        """Standard errors of intercepts and coefficients, shape (K - 1 + d,)."""
+        return self._errors
+
+    @property
+    def p_values_(self) -> Floats:
+        """Two-sided Wald tests, shape (K - 1 + d,)."""
+        return self._p_values
+
+    @property
+    def intervals_(self) -> Floats:
+        """Intervals, shape (K - 1 + d, 2)."""
+        return self._intervals
+
+    @property
+    def _ratio(self) -> str:
+        return self.ratio
+
+    @property
+    def _names(self) -> list[Name]:
+        return list(self.model_.likelihood.names(self.model_.classes, self.feature_names_in_))
+
+    def _is_slope(self, label: Name) -> bool:
+        return label in self.feature_names_in_
+
+
 def with_parameters(model: CategoricalModel, parameters: Floats) -> CategoricalModel:
     """Return a model with other parameters, in the order of the rounds."""
     fields = {name: getattr(model, name) for name in CategoricalModel.declarations()}
-    k, d = len(model.intercepts), model.slopes.shape[1]
-    if model.kind == "multinomial":
-        table = parameters.reshape(k, d + 1)
-        fields |= {"intercepts": table[:, 0].copy(), "slopes": table[:, 1:].copy()}
-    else:
-        fields |= {"intercepts": parameters[:k].copy(), "slopes": parameters[None, k:].copy()}
-    return CategoricalModel(**fields)
+    intercepts, slopes = model.likelihood.split(parameters, len(model.intercepts))
+    return CategoricalModel(**fields | {"intercepts": intercepts.copy(), "slopes": slopes.copy()})

@@ -28,8 +28,6 @@ Ints = NDArray[np.int64]
 OrdinalLink = Literal["logit", "probit"]
 # Predicted probabilities are at least this, so that their logarithms and reciprocals are finite.
 SMALLEST = 1e-300
-# Relative size of an eigenvalue of the second moments below which a start does not move along its axis.
-DEPENDENT = 1e-10
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,7 @@ def _between(link: OrdinalLink, lower: Floats, upper: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Ends:
+class Ends:
     """Ends of the class of each patient on the latent scale, and the derivatives of their log-probability there.
 
     Parameters
@@ -191,16 +189,22 @@ class _Ends:
     is_lower: Floats
 
     @classmethod
-    def of(cls, link: OrdinalLink, rows: Floats, classes: Ints, parameters: Floats, offset: Floats | float) -> _Ends:
-        k = len(parameters) - rows.shape[1]
-        predictor = rows @ parameters[k:] + offset
-        ends = np.concatenate([[-np.inf], parameters[:k], [np.inf]])
+    def of(cls, link: OrdinalLink, thresholds: Floats, predictor: Floats, classes: Ints) -> Ends:
+        """Return the ends of the classes at some thresholds and linear predictors."""
+        k = len(thresholds)
+        ends = np.concatenate([[-np.inf], thresholds, [np.inf]])
         lower, upper = ends[classes] - predictor, ends[classes + 1] - predictor
         share = _between(link, lower, upper)
         (_, low, low_slope), (_, high, high_slope) = distribution(link, lower), distribution(link, upper)
         is_upper = (classes[:, None] == np.arange(k)).astype(np.float64)
         is_lower = (classes[:, None] == np.arange(1, k + 1)).astype(np.float64)
         return cls(predictor, share, high / share, -low / share, high_slope, low_slope, is_upper, is_lower)
+
+    @property
+    def first(self) -> Floats:
+        """First derivatives by the thresholds and the linear predictor, shape (n, K)."""
+        at_thresholds = self.is_upper * self.above[:, None] + self.is_lower * self.below[:, None]
+        return np.column_stack([at_thresholds, -(self.above + self.below)])
 
 
 def derive_ordinal(
@@ -228,7 +232,8 @@ def derive_ordinal(
     >>> found.gradient.tolist(), found.information.tolist()
     ([0.0], [[0.5]])
     """
-    ends = _Ends.of(link, rows, classes, parameters, offset)
+    thresholds, slopes = np.split(parameters, [len(parameters) - rows.shape[1]])
+    ends = Ends.of(link, thresholds, rows @ slopes + offset, classes)
     is_upper, is_lower, above, below = ends.is_upper, ends.is_lower, weights * ends.above, weights * ends.below
     # Second derivatives of -log(share) by the upper end, by the lower end, and by both.
     upper_twice = above * ends.above - weights * ends.upper_slope / ends.share
@@ -239,28 +244,12 @@ def derive_ordinal(
     on_upper, on_lower = upper_twice + both, lower_twice + both
     cross = -(is_upper * on_upper[:, None] + is_lower * on_lower[:, None]).T @ rows
     at_slopes = rows.T @ (rows * (on_upper + on_lower)[:, None])
-    thresholds = parameters[: is_upper.shape[1]]
     return Derivatives(
         float(np.sum(weights * np.log(ends.share))),
         np.concatenate([is_upper.T @ above + is_lower.T @ below, -rows.T @ (above + below)]),
         np.block([[at_thresholds, cross], [cross.T, at_slopes]]),
         np.reshape(weights, (-1, 1)) * threshold_weights(link, thresholds, ends.predictor),
     )
-
-
-def ordinal_scores(
-    link: OrdinalLink, rows: Floats, classes: Ints, parameters: Floats, offset: Floats | float = 0.0
-) -> Floats:
-    """Return the first derivatives of each patient, shape (n, K - 1 + d); parameters as in :func:`derive_ordinal`.
-
-    Examples
-    --------
-    >>> ordinal_scores("logit", np.zeros((2, 0)), np.array([0, 1]), np.zeros(1)).tolist()
-    [[0.5], [-0.5]]
-    """
-    ends = _Ends.of(link, rows, classes, parameters, offset)
-    at_thresholds = ends.is_upper * ends.above[:, None] + ends.is_lower * ends.below[:, None]
-    return np.column_stack([at_thresholds, -rows * (ends.above + ends.below)[:, None]])
 
 
 def threshold_weights(link: OrdinalLink, thresholds: Floats, predictor: Floats) -> Floats:
@@ -316,125 +305,9 @@ def derive_unequal_slopes(
     )
 
 
-@dataclass(frozen=True)
-class ClassMoments:
-    """Second moments of standardised covariates, and their sums by class, about the mean of all patients.
-
-    Parameters
-    ----------
-    counts : array of shape (K,)
-        Patients of each class, or the sum of their weights.
-    products : array of shape (d, d)
-    sums : array of shape (K, d)
-    """
-
-    counts: Floats
-    products: Floats
-    sums: Floats
-
-    @property
-    def null_log_likelihood(self) -> float:
-        """Log-likelihood of a model without covariates."""
-        return float(self.counts @ np.log(self.counts / self.counts.sum()))
-
-
-def start_multinomial(moments: ClassMoments, largest: float) -> Floats:
-    """Return parameters by linear discriminant analysis, shape ((K - 1) * (d + 1),).
-
-    Parameters
-    ----------
-    moments : ClassMoments
-    largest : float
-        Slopes are cut to at most this size.
-    """
-    means = moments.sums / moments.counts[:, None]
-    within = (moments.products - moments.sums.T @ means) / moments.counts.sum()
-    slopes = np.linalg.lstsq(within, (means[1:] - means[0]).T, rcond=DEPENDENT)[0].T
-    slopes = np.clip(slopes, -largest, largest)
-    middle = 0.5 * np.einsum("kd,kd->k", means[1:] + means[0], slopes)
-    intercepts = np.log(moments.counts[1:] / moments.counts[0]) - middle
-    return np.column_stack([intercepts, slopes]).ravel()
-
-
-def class_scores(link: OrdinalLink, counts: Floats) -> tuple[Floats, Floats]:
-    """Return thresholds without covariates, shape (K - 1,), and the derivative of log P(k) by x'b, shape (K,).
-
-    Examples
-    --------
-    >>> thresholds, scores = class_scores("logit", np.array([2.0, 2.0]))
-    >>> thresholds.tolist(), scores.tolist()
-    ([0.0], [-0.5, 0.5])
-    """
-    shares = counts / counts.sum()
-    thresholds = latent_quantile(link, np.cumsum(shares)[:-1])
-    density = np.concatenate([[0.0], distribution(link, thresholds)[1], [0.0]])
-    return thresholds, (density[:-1] - density[1:]) / shares
-
-
-def start_ordinal(link: OrdinalLink, moments: ClassMoments, largest: float) -> Floats:
-    """Return thresholds without covariates, and slopes after one Fisher step, shape (K - 1 + d,)."""
-    thresholds, scores = class_scores(link, moments.counts)
-    weight = moments.counts @ scores**2 / moments.counts.sum()
-    slopes = np.linalg.lstsq(moments.products, scores @ moments.sums, rcond=DEPENDENT)[0] / weight
-    return np.concatenate([thresholds, np.clip(slopes, -largest, largest)])
-
-
-def null_parameters(link: OrdinalLink | None, moments: ClassMoments) -> Floats:
-    """Return the parameters of a model without covariates, shape (q,); `link` is None for a multinomial model."""
-    d = moments.sums.shape[1]
-    if link is None:
-        intercepts = np.log(moments.counts[1:] / moments.counts[0])
-        return np.column_stack([intercepts, np.zeros((len(intercepts), d))]).ravel()
-    return np.append(class_scores(link, moments.counts)[0], np.zeros(d))
-
-
-def null_information(link: OrdinalLink | None, moments: ClassMoments) -> Floats:
-    """Return the expected information in a model without covariates, shape (q, q).
-
-    Examples
-    --------
-    >>> moments = ClassMoments(np.array([2.0, 2.0]), np.array([[4.0]]), np.array([[-1.0], [1.0]]))
-    >>> null_information(None, moments).tolist() == null_information("logit", moments).tolist()
-    True
-    """
-    n, d = float(moments.counts.sum()), moments.sums.shape[1]
-    if link is None:
-        shares = moments.counts[1:] / n
-        block = np.zeros((d + 1, d + 1))
-        block[0, 0], block[1:, 1:] = n, moments.products
-        return np.asarray(np.kron(np.diag(shares) - np.outer(shares, shares), block), dtype=np.float64)
-    thresholds, scores = class_scores(link, moments.counts)
-    k = len(thresholds)
-    information = np.zeros((k + d, k + d))
-    density = distribution(link, thresholds)[1]
-    by_threshold = (np.eye(k + 1, k) - np.eye(k + 1, k, -1)) * density
-    information[:k, :k] = n**2 * by_threshold.T @ (by_threshold / moments.counts[:, None])
-    information[k:, k:] = float(moments.counts @ scores**2) / n * moments.products
-    return information
-
-
-def null_gradient(link: OrdinalLink | None, moments: ClassMoments) -> Floats:
-    """Return the first derivatives by the slopes in a model without covariates."""
-    if link is None:
-        return np.asarray(moments.sums[1:].ravel(), dtype=np.float64)
-    return np.asarray(class_scores(link, moments.counts)[1] @ moments.sums, dtype=np.float64)
-
-
 def score_statistic(gradient: Floats, information: Floats) -> float:
     """Return the score statistic of all slopes, from derivatives in a model without covariates."""
     return float(gradient @ np.linalg.solve(information, gradient))
-
-
-def to_units(centre: Floats, spread: Floats, n_intercepts: int, *, is_ordinal: bool) -> Floats:
-    """Return the matrix from parameters of standardised covariates to parameters per unit, shape (q, q)."""
-    d, k = len(spread), n_intercepts
-    if not is_ordinal:
-        block = np.diag(np.concatenate([[1.0], 1.0 / spread]))
-        block[0, 1:] = -centre / spread
-        return np.asarray(np.kron(np.eye(k), block), dtype=np.float64)
-    matrix = np.diag(np.concatenate([np.ones(k), 1.0 / spread]))
-    matrix[:k, k:] = np.broadcast_to(centre / spread, (k, d))
-    return matrix
 
 
 def are_ordered(thresholds: Floats) -> bool:

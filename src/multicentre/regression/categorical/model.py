@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Message, array, text, texts
 from multicentre.data.tabular import add_indicators
 from multicentre.errors import IntegrityError
-from multicentre.regression.categorical.maths import (
-    are_ordered,
-    link_of,
-    multinomial_probabilities,
-    ordinal_probabilities,
-)
-from multicentre.regression.categorical.site import LINKS
+from multicentre.regression.categorical.likelihoods import ClassLikelihood, is_registered, likelihood_of
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +28,7 @@ class CategoricalModel(Message):
     [[0.269, 0.462, 0.269]]
     """
 
-    kind: str = text("multinomial or ordinal")
+    kind: str = text("kind of the model: multinomial, ordinal")
     link: str = text("logit or probit")
     columns: tuple[str, ...] = texts("names of the columns of the data")
     marked: tuple[str, ...] = texts("columns whose missing entries have an indicator, categories without levels")
@@ -57,12 +51,12 @@ class CategoricalModel(Message):
         self.checked()
         names = {*self.columns, *(f"missing_{name}" for name in self.marked)}
         fits = (
-            self.link in LINKS.get(self.kind, ())
+            is_registered(self.kind, self.link)
             and self.slopes.shape[1] == len(self.covariates) == len(self.centre)
-            and len(self.slopes) == (len(self.intercepts) if self.kind == "multinomial" else 1)
+            and len(self.slopes) == self.likelihood.n_predictors(len(self.intercepts))
             and len(self.intercepts) == len(self.classes) - 1
             and set(self.covariates) <= names
-            and (self.kind == "multinomial" or are_ordered(self.intercepts))
+            and self.likelihood.is_feasible(self.intercepts)
         )
         if not fits:
             raise IntegrityError(
@@ -74,9 +68,12 @@ class CategoricalModel(Message):
     @property
     def parameters(self) -> Floats:
         """Parameters in the order of the rounds, shape (q,)."""
-        if self.kind == "multinomial":
-            return np.column_stack([self.intercepts, self.slopes]).ravel()
-        return np.concatenate([self.intercepts, self.slopes[0]])
+        return self.likelihood.join(self.intercepts, self.slopes)
+
+    @property
+    def likelihood(self) -> ClassLikelihood:
+        """Likelihood of the model."""
+        return likelihood_of(self.kind, self.link)
 
     def predictors(self, X: Floats) -> Floats:
         """Return linear predictors for the columns of the data, without thresholds, shape (n, r)."""
@@ -88,7 +85,4 @@ class CategoricalModel(Message):
 
     def probabilities(self, X: Floats) -> Floats:
         """Return the probability of each class, shape (n, K)."""
-        predictors = self.predictors(X)
-        if self.kind == "multinomial":
-            return multinomial_probabilities(self.intercepts + predictors)
-        return ordinal_probabilities(link_of(self.link), self.intercepts, predictors[:, 0])
+        return self.likelihood.predict(self.intercepts, self.predictors(X))

@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.regression.categorical.estimator import CategoricalRegression
-from multicentre.regression.categorical.results import Kind, Name
+from multicentre.regression.categorical.results import Name
 from multicentre.regression.coefficients import INTERCEPT
-from multicentre.regression.patients import RegressionMissing
-from multicentre.regression.weighting import Errors, WeightType
 
 Floats = NDArray[np.float64]
 
@@ -103,32 +101,7 @@ class FedMultinomialRegression(CategoricalRegression):
     [[0.5], [0.9]]
     """
 
-    kind: ClassVar[Kind] = "multinomial"
-
-    def __init__(
-        self,
-        *,
-        formula: str | None = None,
-        weights: str | None = None,
-        weight_type: WeightType = "frequency",
-        alpha: float = 0.0,
-        errors: Errors = "model",
-        cluster: str | None = None,
-        missing: RegressionMissing = "complete",
-        confidence_level: float = 0.95,
-        max_iter: int = 25,
-        tol: float = 1e-8,
-    ) -> None:
-        self.formula = formula
-        self.weights = weights
-        self.weight_type = weight_type
-        self.alpha = alpha
-        self.errors = errors
-        self.cluster = cluster
-        self.missing = missing
-        self.confidence_level = confidence_level
-        self.max_iter = max_iter
-        self.tol = tol
+    kind: ClassVar[str] = "multinomial"
 
     @property
     def coef_(self) -> Floats:

@@ -13,9 +13,9 @@ from multicentre.core.session import Session
 from multicentre.estimator.parameters import OneOf, ParameterRanges
 from multicentre.estimator.presentation import p_text
 from multicentre.regression.categorical import rounds
-from multicentre.regression.categorical.estimator import CategoricalRegression
+from multicentre.regression.categorical.estimator import SingleIndexRegression
 from multicentre.regression.categorical.maths import OrdinalLink
-from multicentre.regression.categorical.results import Kind, Name
+from multicentre.regression.categorical.results import Name
 from multicentre.regression.categorical.rounds import Fit, Prepared
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.weighting import Errors, WeightType
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 REJECTED = 0.05
 
 
-class FedOrdinalRegression(CategoricalRegression):
+class FedOrdinalRegression(SingleIndexRegression):
     """Federated ordinal regression of an outcome with several ordered classes: the proportional odds model.
 
     ``P(y <= k) = F(a_k - x'b)`` with one coefficient per covariate and increasing thresholds ``a_k``. A positive
@@ -122,10 +122,10 @@ class FedOrdinalRegression(CategoricalRegression):
     1.0
     """
 
-    kind: ClassVar[Kind] = "ordinal"
+    kind: ClassVar[str] = "ordinal"
     parameter_ranges: ClassVar[ParameterRanges] = {
         "link": OneOf("logit", "probit"),
-        **CategoricalRegression.parameter_ranges,
+        **SingleIndexRegression.parameter_ranges,
     }
 
     def __init__(
@@ -186,31 +186,6 @@ class FedOrdinalRegression(CategoricalRegression):
         return self.model_.intercepts
 
     @property
-    def coef_(self) -> Floats:
-        """Coefficients per unit of each covariate, shape (d,)."""
-        check_is_fitted(self, "model_")
-        return np.asarray(self.model_.slopes[0], dtype=np.float64)
-
-    @property
-    def standard_errors_(self) -> Floats:
-        """Standard errors of thresholds and coefficients, shape (K - 1 + d,)."""
-        return self._errors
-
-    @property
-    def p_values_(self) -> Floats:
-        """Two-sided Wald tests, shape (K - 1 + d,)."""
-        return self._p_values
-
-    @property
-    def intervals_(self) -> Floats:
-        """Intervals, shape (K - 1 + d, 2)."""
-        return self._intervals
-
-    @property
-    def _link(self) -> str:
-        return self.link
-
-    @property
     def _ratio(self) -> str:
         return "odds_ratio" if self.link == "logit" else ""
 
@@ -219,6 +194,3 @@ class FedOrdinalRegression(CategoricalRegression):
         classes = self.model_.classes
         thresholds = [f"{low} | {high}" for low, high in pairwise(classes)]
         return [*thresholds, *self.feature_names_in_]
-
-    def _is_slope(self, label: Name) -> bool:
-        return label in self.feature_names_in_

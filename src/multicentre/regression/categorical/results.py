@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-Kind = Literal["multinomial", "ordinal"]
 Name = str | tuple[str, str]
 
 
@@ -91,7 +90,7 @@ class CategoricalResults(HasWeighting, FederatedEstimator):
         **dict.fromkeys(("log_likelihood_", "null_log_likelihood_", "aic_", "bic_"), SAVED_NUMBER),
         "tests_": SAVED_TESTS,
     }
-    kind: ClassVar[Kind]
+    kind: ClassVar[str]
     model_: CategoricalModel
     spread_: Floats
     covariance_: Floats
@@ -112,7 +111,7 @@ class CategoricalResults(HasWeighting, FederatedEstimator):
 
     @property
     def _link(self) -> str:
-        return "logit"
+        return str(getattr(self, "link", "logit"))
 
     @property
     def _ratio(self) -> str:
@@ -180,12 +179,12 @@ class CategoricalResults(HasWeighting, FederatedEstimator):
                 table |= {ratio: np.exp(values), **limits}
             # Thresholds are not ratios.
             are_thresholds = np.array([label not in self.feature_names_in_ for label in self._columns])
-            without = np.isin(self._columns, [*self._bases]) | (are_thresholds & (self.kind == "ordinal"))
+            without = np.isin(self._columns, [*self._bases]) | (are_thresholds & (len(self.model_.slopes) == 1))
             for name in (ratio, *limits):
                 table[name] = np.where(without, np.nan, table[name])
         table["p_value"] = self._p_values
         index: Any = self._names
-        if self.kind == "multinomial":
+        if isinstance(index[0], tuple):
             index = pd.MultiIndex.from_tuples(index, names=["class", "covariate"])
         return pd.DataFrame(table, index=index)
 

@@ -18,6 +18,7 @@ returns its derivatives in the model without covariates.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,19 +32,8 @@ from multicentre.formula.grammar import Formula
 from multicentre.likelihood.newton import Derivatives, Problem, maximise
 from multicentre.likelihood.separation import Reported
 from multicentre.regression.categorical import messages
-from multicentre.regression.categorical.maths import (
-    ClassMoments,
-    OrdinalLink,
-    are_ordered,
-    link_of,
-    null_gradient,
-    null_information,
-    null_parameters,
-    score_statistic,
-    start_multinomial,
-    start_ordinal,
-    to_units,
-)
+from multicentre.regression.categorical.likelihoods import ClassLikelihood, ClassMoments, likelihood_of
+from multicentre.regression.categorical.maths import score_statistic
 from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.maths import DEPENDENT, DEPENDENT_MASKED, dependent_columns
 from multicentre.regression.messages import Centre, Model
@@ -88,30 +78,31 @@ class Prepared(Columns):
         return messages.At(**vars(self.centre), spread=self.spread, parameters=steep, tentative=tentative)
 
     @property
-    def link(self) -> OrdinalLink | None:
-        """Link of an ordinal model."""
-        return link_of(self.centre.link) if self.centre.family == "ordinal" else None
+    def likelihood(self) -> ClassLikelihood:
+        """Likelihood of the model."""
+        return likelihood_of(self.centre.family, self.centre.link)
 
     @property
     def matrix(self) -> Floats:
         """Matrix from parameters of standardised covariates to parameters per unit, shape (q, q)."""
-        k = len(self.classes) - 1
-        return to_units(self.centre.centre, self.spread, k, is_ordinal=self.link is not None)
+        return self.likelihood.to_units(self.centre.centre, self.spread, len(self.classes) - 1)
 
     @property
     def free_of_penalty(self) -> NDArray[np.bool_]:
         """Intercepts and thresholds, shape (q,)."""
-        k, d = len(self.classes) - 1, len(self.covariates)
-        if self.centre.family == "multinomial":
-            return np.tile(np.arange(d + 1) == 0, k)
-        return np.arange(k + d) < k
+        return self.likelihood.are_intercepts(len(self.classes) - 1, len(self.covariates))
 
     @property
     def names(self) -> list[str]:
         """Name of each parameter."""
-        if self.centre.family == "multinomial":
-            return [f"{column} ({name})" for name in self.classes[1:] for column in ("intercept", *self.covariates)]
-        return [f"threshold {name}" for name in self.classes[:-1]] + list(self.covariates)
+        return self.likelihood.names(self.classes, self.covariates)
+
+    @property
+    def null(self) -> Floats:
+        """Parameters of the model without covariates, shape (q,)."""
+        intercepts = self.likelihood.null(self.moments.counts)
+        slopes = np.zeros((self.likelihood.n_predictors(len(intercepts)), len(self.covariates)))
+        return self.likelihood.join(intercepts, slopes)
 
 
 @dataclass(frozen=True)
@@ -142,10 +133,15 @@ class Fit:
     history: History
 
 
+def part_of(session: Session) -> type[CategoricalSite]:
+    """Return the site part of the fit, that of this package or a subclass."""
+    return cast(type[CategoricalSite], session.part)
+
+
 def agree(session: Session, model: Model, missing: Missing, formula: Formula | None, *, independent: bool) -> Prepared:
     """Agree on columns, classes, means and scales; if `independent`, refuse columns that depend on others."""
     columns = agree_columns(session, model, missing, formula)
-    totals = session.once("totals", messages.Totals, lambda: session.sum(CategoricalSite.sum_classes, model))
+    totals = session.once("totals", messages.Totals, lambda: session.sum(part_of(session).sum_classes, model))
     sizes = totals.class_weights if model.weights else totals.counts.astype(np.float64)
     if not (sizes > SUM_ROUNDING).all():
         empty = [columns.classes[place] for place in np.flatnonzero(sizes <= SUM_ROUNDING).tolist()]
@@ -155,7 +151,7 @@ def agree(session: Session, model: Model, missing: Missing, formula: Formula | N
             hint="Merge the class with another one, or leave it out of classes.",
         )
     centre = Centre(**vars(model), centre=find_means(columns, totals), mean=0.0)
-    sums = session.once("moments", messages.Moments, lambda: session.sum(CategoricalSite.sum_products, centre))
+    sums = session.once("moments", messages.Moments, lambda: session.sum(part_of(session).sum_products, centre))
     spread = find_spread(session, columns, sums, totals.weight, centre.centre)
     moments = ClassMoments(sizes, sums.products / np.outer(spread, spread), sums.by_class / spread)
     tol = DEPENDENT_MASKED if session.protection == "masked" else DEPENDENT
@@ -172,24 +168,21 @@ class CategoricalProblem(Problem):
         self.session, self.agreed, self.names = session, agreed, agreed.names
         self.ridge = np.where(agreed.free_of_penalty, 0.0, plan.alpha)
         self.is_penalised, self.looks_ahead = plan.is_penalised, not plan.alpha
-        step = CategoricalSite.sum_derivatives
+        step = part_of(session).sum_derivatives
         self.rounding, self.gradient_rounding = (
             session.rounding(step, name) for name in ("log_likelihood", "gradient")
         )
-        information = null_information(agreed.link, agreed.moments)
+        information = agreed.likelihood.null_information(agreed.moments)
         self.reported = Reported(agreed.matrix, information, max(agreed.totals.n_patients, agreed.totals.weight))
 
     def begin(self) -> tuple[Floats, Floats]:
         """Return the parameters without covariates, and the first step."""
-        link, moments = self.agreed.link, self.agreed.moments
-        null = null_parameters(link, moments)
-        if link is None:
-            return null, start_multinomial(moments, MAX_START) - null
-        return null, start_ordinal(link, moments, MAX_START) - null
+        null = self.agreed.null
+        return null, self.agreed.likelihood.start(self.agreed.moments, MAX_START) - null
 
     def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
         """Return the sums of all sites."""
-        sums = self.session.sum(CategoricalSite.sum_derivatives, self.agreed.at(point, tentative=tentative))
+        sums = self.session.sum(part_of(self.session).sum_derivatives, self.agreed.at(point, tentative=tentative))
         figures = np.array([sums.log_likelihood])
         return Derivatives(
             sums.log_likelihood, sums.gradient, sums.information, sums.n_patients, figures, sums.n_withdrawn
@@ -197,12 +190,11 @@ class CategoricalProblem(Problem):
 
     def feasible_share(self, point: Floats, step: Floats) -> float:
         """Return the share of a step, 1 or a power of a half, after which thresholds still increase."""
-        k, share = len(self.agreed.classes) - 1, 1.0
-        if self.agreed.link is not None:
-            for _ in range(MAX_HALVINGS):
-                if are_ordered((point + share * step)[:k]):
-                    break
-                share /= 2.0
+        k, share, likelihood = len(self.agreed.classes) - 1, 1.0, self.agreed.likelihood
+        for _ in range(MAX_HALVINGS):
+            if likelihood.is_feasible(likelihood.split(point + share * step, k)[0]):
+                break
+            share /= 2.0
         return share
 
 
@@ -219,16 +211,16 @@ def fit_model(session: Session, agreed: Prepared, plan: Plan) -> Fit:
 
 def test_slopes(session: Session, agreed: Prepared) -> float:
     """Return the score statistic of all slopes; where rounding would change it, from a further call."""
-    link, moments, slopes = agreed.link, agreed.moments, ~agreed.free_of_penalty
-    gradient = null_gradient(link, moments)
+    likelihood, moments, slopes = agreed.likelihood, agreed.moments, ~agreed.free_of_penalty
+    gradient = likelihood.null_gradient(moments)
     if rounding_of(session) > EXACT_TESTS * float(np.square(agreed.spread).min()):
-        at = agreed.at(null_parameters(link, moments))
-        sums = session.once("null", messages.Sums, lambda: session.sum(CategoricalSite.sum_derivatives, at))
+        at = agreed.at(agreed.null)
+        sums = session.once("null", messages.Sums, lambda: session.sum(part_of(session).sum_derivatives, at))
         gradient = sums.gradient[slopes]
-    return score_statistic(gradient, null_information(link, moments)[np.ix_(slopes, slopes)])
+    return score_statistic(gradient, likelihood.null_information(moments)[np.ix_(slopes, slopes)])
 
 
 def test_equal_slopes(session: Session, agreed: Prepared, parameters: Floats) -> float:
     """Return the score statistic against slopes for each threshold."""
-    sums = session.sum(CategoricalSite.sum_unequal_slopes, agreed.at(parameters))
+    sums = session.sum(part_of(session).sum_unequal_slopes, agreed.at(parameters))
     return float(sums.gradient @ np.linalg.lstsq(sums.information, sums.gradient, rcond=None)[0])

@@ -22,17 +22,8 @@ from multicentre.core.steps import step
 from multicentre.core.withdrawal import unless_few
 from multicentre.errors import ConfigurationError, MessageError, SchemaMismatch
 from multicentre.regression.categorical import messages
-from multicentre.regression.categorical.maths import (
-    Derivatives,
-    are_ordered,
-    derive_multinomial,
-    derive_ordinal,
-    derive_unequal_slopes,
-    link_of,
-    multinomial_scores,
-    ordinal_scores,
-    with_ones,
-)
+from multicentre.regression.categorical.likelihoods import ClassLikelihood, likelihood_of
+from multicentre.regression.categorical.maths import Derivatives, derive_unequal_slopes, link_of
 from multicentre.regression.messages import Centre, Model
 from multicentre.regression.patients import STEEPEST, RegressionColumns
 
@@ -84,10 +75,7 @@ class CategoricalSite(RegressionColumns):
     def sum_score_products(self, request: messages.At) -> messages.Products:
         """Sum products of the first derivatives of patients, or of clusters of patients, for robust errors."""
         rows, sums = self._derive(request)
-        if request.family == "multinomial":
-            scores = multinomial_scores(with_ones(rows), self._classes, request.parameters)
-        else:
-            scores = ordinal_scores(link_of(request.link), rows, self._classes, request.parameters, self._offset)
+        scores = self._likelihood.scores(rows, self._classes, request.parameters, self._offset)
         return messages.Products(*self._score_products(scores), patients=self._behind_sums(sums))
 
     @step(releases=messages.UnequalSlopes, when="at the end", summed=True)
@@ -104,9 +92,14 @@ class CategoricalSite(RegressionColumns):
 
     def _agree(self, request: Model) -> None:
         """Check and store the model of the fit, the same in all requests."""
-        if request.site_intercepts or (request.offset and request.family == "multinomial"):
-            raise MessageError("the model must be without intercepts of sites, and multinomial without offset; got one")
         super()._agree(request)
+        if request.site_intercepts or (request.offset and not self._likelihood.takes_offset):
+            raise MessageError("the model must be without intercepts of sites, and multinomial without offset; got one")
+
+    @property
+    def _likelihood(self) -> ClassLikelihood:
+        """Likelihood of the model of the fit."""
+        return likelihood_of(self._model.family, self._model.link)
 
     @cached_property
     def _classes(self) -> NDArray[np.int64]:
@@ -129,24 +122,20 @@ class CategoricalSite(RegressionColumns):
     def _derive(self, request: messages.At) -> tuple[Floats, Derivatives]:
         """Return standardised covariates, shape (n, d), and the sums at the parameters of a request."""
         rows, at = self._standardised(request), (self._classes, request.parameters, self._weights)
-        if request.family == "multinomial":
-            return rows, derive_multinomial(with_ones(rows), *at)
-        return rows, derive_ordinal(link_of(request.link), rows, *at, self._offset)
+        return rows, self._likelihood.derive(rows, *at, self._offset)
 
     def _standardised(self, request: messages.At) -> Floats:
         """Return standardised covariates, after checks of the request, shape (n, d)."""
         self._agree(request)
         centred, d, k = self._centred(request), len(self._places), len(self.data.classes) - 1
-        size = k * (d + 1) if request.family == "multinomial" else k + d
+        size = k + self._likelihood.n_predictors(k) * d
         if len(request.spread) != d or len(request.parameters) != size or not (request.spread > 0).all():
             raise MessageError(
                 f"the request must hold {d} positive standard deviations and {size} parameters; got others",
                 where=self.method,
             )
-        slopes = request.parameters[k:]
-        if request.family == "multinomial":
-            slopes = request.parameters.reshape(k, d + 1)[:, 1:].ravel()
-        elif not are_ordered(request.parameters[:k]):
+        intercepts, slopes = self._likelihood.split(request.parameters, k)
+        if not self._likelihood.is_feasible(intercepts):
             raise MessageError("thresholds must increase; they do not", where=self.method)
         largest = float(np.abs(slopes).max(initial=0.0))
         if largest > STEEPEST:
