@@ -11,14 +11,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.session import Session
 from multicentre.data.categories import families, join_level, level_name, split_level
-from multicentre.data.missing.values import Missing, MissingValues, handle_missing
+from multicentre.data.missing.values import Missing, MissingValues, TabularPart, handle_missing
 from multicentre.data.schema import Columned
+from multicentre.data.tabular import indicators_of
 from multicentre.errors import ConfigurationError, DataError, MessageError
 from multicentre.formula.coding import choose_codings
 from multicentre.formula.columns import check_names
@@ -35,6 +38,75 @@ GRID = 20
 # As for quartiles of the descriptive table.
 DIGITS_PER_CALL = 8
 Quantiles = Mapping[str, Floats]
+
+
+@dataclass(frozen=True)
+class SharedColumns:
+    """Columns of a fit that all sites share: those of the data or of a formula."""
+
+    columns: tuple[str, ...]
+    levels: tuple[str, ...]
+    design: Design | None
+    data_columns: tuple[str, ...]
+    data_levels: tuple[str, ...]
+    missing_values: MissingValues
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Columns of the data whose missing entries have an indicator among `columns`; none with a formula."""
+        values = self.missing_values
+        return values.incomplete_columns if values.indicators and self.design is None else ()
+
+    @property
+    def complete(self) -> tuple[str, ...]:
+        """Columns in which missing entries are not allowed."""
+        return self.columns if self.missing_values.missing == "complete" else ()
+
+    @property
+    def unmarked(self) -> tuple[str, ...]:
+        """Columns without indicators of missing entries."""
+        return self.columns[: len(self.columns) - len(self.marked)]
+
+
+def share_columns(
+    session: Session,
+    part: type[TabularPart],
+    described: Columned,
+    formula: Formula | None,
+    missing: Missing,
+    *,
+    named: Sequence[str] = (),
+    counted: Sequence[str] | None = None,
+    marked: Sequence[str] | None = None,
+) -> SharedColumns:
+    """Handle missing entries of the columns of the data, or let the sites build those of a formula.
+
+    Parameters
+    ----------
+    session : Session
+    part : type
+        Site part of the session; one that builds columns if there is a formula.
+    described : description
+        Columns and levels that all sites share.
+    formula : Formula or None
+    missing : {"complete", "indicator", "mean", "native"}
+    named : sequence of str
+        Columns that a fit with a formula needs as they are: offset, weights, clusters; empty names are ignored.
+    counted : sequence of str, optional
+        Columns in which missing entries are counted; by default all, with a formula those it needs.
+    marked : sequence of str, optional
+        See :func:`multicentre.data.missing.values.handle_missing`.
+    """
+    if formula is None:
+        counted = described.columns if counted is None else counted
+        gaps = handle_missing(session, part, counted, described.levels, missing, marked=marked)
+        flagged = gaps.incomplete_columns if marked is None else marked
+        columns = (*described.columns, *(indicators_of(flagged) if missing == "indicator" else ()))
+        return SharedColumns(columns, described.levels, None, described.columns, described.levels, gaps)
+    passed = [name for name in named if name not in ("", formula.offset_name)]
+    of_formula = cast("type[FormulaPart]", part)
+    design, gaps = agree_design(session, of_formula, formula, described, passed=passed, missing=missing)
+    return SharedColumns(design.column_names, (), design, described.columns, described.levels, gaps)
 
 
 def agree_design(

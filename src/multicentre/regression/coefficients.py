@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.core.messages import Message, array, number
 from multicentre.errors import PerfectFitWarning, SeparationWarning
 from multicentre.estimator.figures import EffectCurve, Forest
+from multicentre.estimator.formula import HasFormulaEffects
 from multicentre.estimator.presentation import effect_text, number_or_none
 from multicentre.estimator.saved import PLAIN, Saved, SavedAttributes, saved_message
 from multicentre.estimator.terms import Estimates
-from multicentre.regression.formula import HasFormulaEffects
 from multicentre.regression.linear_model import HasLinearModel, LinearModel
 from multicentre.regression.maths import to_units
 from multicentre.statistics.chi_square import TestResult
@@ -59,6 +59,7 @@ class HasCoefficients(HasFormulaEffects, HasLinearModel):
         "scales_": saved_message(Scales),
         **dict.fromkeys(("covariance_", "standard_errors_", "p_values_", "intervals_"), PLAIN),
     }
+    model_: LinearModel
     scales_: Scales
     covariance_: Floats
     standard_errors_: Floats

@@ -6,13 +6,11 @@ the number. The effect of a level is the mean difference between the predictions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.steps import step
-from multicentre.data.categories import join_level, split_level
+from multicentre.data.categories import split_level
 from multicentre.errors import ConfigurationError
 from multicentre.formula.columns import build_columns, differentiate_columns
 from multicentre.formula.design import Design
@@ -76,24 +74,3 @@ class EffectsPart(RegressionPatients):
 
     def _terms(self, request: messages.At, outcome: Floats, predictor: Floats) -> Terms:
         raise NotImplementedError
-
-
-def requested_effects(design: Design) -> tuple[list[str], list[str], list[str]]:
-    """Return the numeric columns, the levels, and the reference of each level, as ``name=level``.
-
-    Examples
-    --------
-    >>> from multicentre.formula.design import BuiltFactor
-    >>> factors = [BuiltFactor("age", "age"), BuiltFactor("sex", "sex", (), ("f", "m"), True)]
-    >>> requested_effects(Design.of(factors, [(0,), (1,)]))
-    (['age'], ['sex=m'], ['sex=f'])
-    """
-    used: Sequence[int] = sorted({place for term in design.products for place in term})
-    factors = [design.factors[place] for place in used]
-    columns = list(dict.fromkeys(factor.source for factor in factors if not factor.levels))
-    references = {
-        join_level(factor.source, level): join_level(factor.source, factor.levels[0])
-        for factor in factors
-        for level in factor.levels[1:]
-    }
-    return columns, list(references), list(references.values())

@@ -14,6 +14,7 @@ from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
 from multicentre.data.rare_columns import RARE_STEPS
 from multicentre.errors import ConfigurationError
+from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, ParameterRanges, Real
 from multicentre.likelihood.sandwich import small_sample_factor
@@ -21,7 +22,6 @@ from multicentre.likelihood.separation import covariance_of
 from multicentre.regression import messages, rounds
 from multicentre.regression.coefficients import Scales, is_perfect, warn_of_rounds
 from multicentre.regression.count_rounds import fit_with_null
-from multicentre.regression.formula import FORMULA
 from multicentre.regression.linear_model import LinearModel
 from multicentre.regression.marginal_effects import HasMarginalEffects
 from multicentre.regression.maths import (

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.errors import ConfigurationError
+from multicentre.formula.fitted import requested_effects
 from multicentre.regression import messages
-from multicentre.regression.effects import requested_effects
 from multicentre.regression.maths import p_values, quantile
 from multicentre.regression.results import RegressionResults
 from multicentre.regression.site import RegressionSite

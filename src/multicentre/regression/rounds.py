@@ -28,13 +28,11 @@ from multicentre.core.messages import Nothing
 from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.data.categories import dependent_error
-from multicentre.data.missing.values import Missing, MissingValues, handle_missing
+from multicentre.data.missing.values import Missing
 from multicentre.data.rare_columns import leave_out_rare
 from multicentre.data.schema import agree_tables
-from multicentre.data.tabular import indicators_of
 from multicentre.errors import DataError, SchemaMismatch
-from multicentre.formula.agreement import agree_design
-from multicentre.formula.design import Design
+from multicentre.formula.agreement import SharedColumns, share_columns
 from multicentre.formula.grammar import Formula
 from multicentre.likelihood.newton import Derivatives, Maximum, Problem, maximise
 from multicentre.likelihood.separation import Reported
@@ -81,34 +79,12 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Columns of a fit that all sites share: those of the data or of a formula."""
+class Columns(SharedColumns):
+    """Columns of a regression that all sites share, and which of them are covariates."""
 
-    columns: tuple[str, ...]
     covariates: tuple[str, ...]
     classes: tuple[str, ...]
-    levels: tuple[str, ...]
-    design: Design | None
     has_intercept: bool
-    data_columns: tuple[str, ...]
-    data_levels: tuple[str, ...]
-    missing_values: MissingValues
-
-    @property
-    def marked(self) -> tuple[str, ...]:
-        """Columns of the data whose missing entries have an indicator among `columns`; none with a formula."""
-        values = self.missing_values
-        return values.incomplete_columns if values.indicators and self.design is None else ()
-
-    @property
-    def complete(self) -> tuple[str, ...]:
-        """Columns in which missing entries are not allowed."""
-        return self.columns if self.missing_values.missing == "complete" else ()
-
-    @property
-    def unmarked(self) -> tuple[str, ...]:
-        """Columns without indicators of missing entries."""
-        return self.columns[: len(self.columns) - len(self.marked)]
 
 
 @dataclass(frozen=True)
@@ -232,25 +208,13 @@ def agree_columns(session: Session, model: messages.Model, missing: Missing, for
     part = cast(type[RegressionColumns], session.part)
     described = session.once("described", messages.Described, lambda: _describe(session, part, formula))
     named = (model.offset, model.weights, model.cluster)
-    design = None
-    if formula is None:
-        gaps = handle_missing(session, part, described.columns, described.levels, missing)
-        columns = (*described.columns, *(indicators_of(gaps.incomplete_columns) if missing == "indicator" else ()))
-    else:
-        passed = [name for name in named if name not in ("", formula.offset_name)]
-        design, gaps = agree_design(session, part, formula, described, passed=passed, missing=missing)
-        columns = design.column_names
-    covariates = leave_out_rare(session, part, tuple(name for name in columns if name not in named))
+    shared = share_columns(session, part, described, formula, missing, named=named)
+    covariates = leave_out_rare(session, part, tuple(name for name in shared.columns if name not in named))
     return Columns(
-        columns,
-        covariates,
-        described.classes,
-        described.levels if design is None else (),
-        design,
-        formula is None or formula.intercept,
-        described.columns,
-        described.levels,
-        gaps,
+        **vars(shared),
+        covariates=covariates,
+        classes=described.classes,
+        has_intercept=formula is None or formula.intercept,
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from multicentre.errors import ConfigurationError
+from multicentre.estimator.formula import HasFormula
 from multicentre.estimator.model_in_force import Phrases
 from multicentre.estimator.parameters import Applicable, OneOf, Only, ParameterRanges, Where
 from multicentre.regression import messages
-from multicentre.regression.formula import HasFormula
 
 Errors = Literal["model", "HC0", "HC1", "cluster"]
 WeightType = Literal["frequency", "probability"]

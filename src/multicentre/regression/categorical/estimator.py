@@ -12,6 +12,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
 from multicentre.data.rare_columns import RARE_STEPS
+from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, ParameterRanges, Real
 from multicentre.likelihood.sandwich import small_sample_factor
@@ -22,7 +23,6 @@ from multicentre.regression.categorical.results import CategoricalResults, Name
 from multicentre.regression.categorical.rounds import Fit, Prepared
 from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.coefficients import warn_of_rounds
-from multicentre.regression.formula import FORMULA
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.rounds import Plan
 from multicentre.regression.weighting import (

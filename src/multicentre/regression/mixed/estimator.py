@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from multicentre.core.session import Answers, Session
 from multicentre.core.steps import SitePart
 from multicentre.data.missing.values import GAP_STEPS
+from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
 from multicentre.regression.coefficients import is_perfect, warn_of_rounds
-from multicentre.regression.formula import FORMULA
 from multicentre.regression.maths import LINKS, Family
 from multicentre.regression.messages import Model
 from multicentre.regression.mixed import messages

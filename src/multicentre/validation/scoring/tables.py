@@ -19,8 +19,9 @@ from multicentre.data.missing.values import MissingValues
 from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.errors import ConfigurationError
+from multicentre.estimator.formula import HasFormula
+from multicentre.formula.fitted import FittedDesign
 from multicentre.regression.categorical.model import CategoricalModel
-from multicentre.regression.formula import FittedDesign, HasFormula
 from multicentre.regression.linear_model import LinearModel
 from multicentre.validation.scoring.classes.profiles import MAX_SUBGROUPS, ClassEvaluationPart, Subgroups
 from multicentre.validation.scoring.classes.site import ClassScores

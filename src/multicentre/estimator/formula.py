@@ -1,69 +1,37 @@
-"""Formula of a regression model: its checks, its columns for new patients, and its missing entries."""
+"""Formula of an estimator: its checks, its columns for new patients, and its missing entries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.core.messages import texts
-from multicentre.data.categories import families, join_level, split_level
+from multicentre.data.categories import join_level, split_level
 from multicentre.data.frames import is_frame
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.data.table import rows_for
-from multicentre.data.tabular import add_indicators
 from multicentre.errors import ConfigurationError
 from multicentre.estimator.model_in_force import reference_levels
 from multicentre.estimator.parameters import Where
 from multicentre.estimator.presentation import Presented
 from multicentre.estimator.saved import Saved, SavedAttributes, saved_message
 from multicentre.estimator.terms import HasEffects, HasTerms, Term, knots_of, terms_of, wald_text
-from multicentre.formula.agreement import needs_quantiles
-from multicentre.formula.columns import Table, build_columns, check_values
+from multicentre.formula.agreement import SharedColumns, needs_quantiles
 from multicentre.formula.design import Design
+from multicentre.formula.fitted import FittedDesign, requested_effects
 from multicentre.formula.grammar import Formula, parse_formula
 from multicentre.formula.site import DESIGN_STEPS
-from multicentre.regression.effects import requested_effects
-from multicentre.regression.linear_model import LinearModel
-from multicentre.regression.rounds import Columns
 
 FORMULA = (None, Where("a formula", lambda value: isinstance(value, str) and bool(value.strip())))
 """Range of the parameter `formula`."""
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class FittedDesign(Design):
-    """Design of a fit, and the columns of the data that it is built from."""
-
-    data_columns: tuple[str, ...] = texts("columns of the data", default=())
-    data_levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
-    data_marked: tuple[str, ...] = texts("columns whose missing entries have an indicator", default=())
-
-    @property
-    def used(self) -> list[str]:
-        """Columns of the data that the design needs, without indicators."""
-        names = {*self.sources, *self.passed}
-        of_category = {
-            level for name, family in families(self.data_levels).items() if name in names for level in family
-        }
-        return [name for name in self.data_columns if name in names or name in of_category]
-
-    def build(self, values: Floats, columns: tuple[str, ...]) -> Floats:
-        """Return the columns of the design, shape (n, number of columns), for columns of the data."""
-        marked = add_indicators(values, columns, self.data_levels, self.data_marked)
-        names = (*columns, *(f"missing_{name}" for name in self.data_marked))
-        table = Table(marked, names, self.data_levels)
-        check_values(self, table)
-        return build_columns(self, table)
-
-
 class HasFormula(HasTerms, HandlesMissing, Presented):
-    """Regression whose covariates may be those of a formula.
+    """Estimator whose covariates may be those of a formula.
 
     Attributes
     ----------
@@ -81,6 +49,11 @@ class HasFormula(HasTerms, HandlesMissing, Presented):
     @property
     def _parsed(self) -> Formula | None:
         return None if self.formula is None else parse_formula(self.formula)
+
+    @property
+    def _columns_and_levels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Columns of the data, and declared levels of categories, that the model of a fit without formula reads."""
+        return self.model_.columns, self.model_.levels
 
     @property
     def fitted_design(self) -> FittedDesign | None:
@@ -129,17 +102,17 @@ class HasFormula(HasTerms, HandlesMissing, Presented):
                 hint="Leave the column out of the formula.",
             )
 
-    def _set_design(self, agreed: Columns) -> None:
+    def _set_design(self, shared: SharedColumns) -> None:
         """Set the counts of missing entries, and with a formula its design."""
-        self.missing_values_ = agreed.missing_values
-        if agreed.design is None:
+        self.missing_values_ = shared.missing_values
+        if shared.design is None:
             return
-        fields = {name: getattr(agreed.design, name) for name in Design.declarations()}
+        fields = {name: getattr(shared.design, name) for name in Design.declarations()}
         gaps = self.missing_values_
         self.design_ = FittedDesign(
             **fields,
-            data_columns=agreed.data_columns,
-            data_levels=agreed.data_levels,
+            data_columns=shared.data_columns,
+            data_levels=shared.data_levels,
             data_marked=gaps.incomplete_columns if gaps.indicators else (),
         )
 
@@ -153,12 +126,13 @@ class HasFormula(HasTerms, HandlesMissing, Presented):
     def _reference_levels(self) -> Mapping[str, str]:
         design = self.fitted_design
         if design is None:
-            return reference_levels(self.model_.levels, self.model_.columns)
+            columns, levels = self._columns_and_levels
+            return reference_levels(levels, columns)
         return dict(split_level(name) for name in requested_effects(design)[2])
 
     def _terms(self) -> list[Term]:
         check_is_fitted(self, "model_")
-        return terms_of(self.model_.covariates, self.model_.levels, self.fitted_design)
+        return terms_of(filter(None, self._estimates().names), self._columns_and_levels[1], self.fitted_design)
 
     @property
     def _bases(self) -> dict[str, str]:
@@ -193,15 +167,22 @@ class HasFormula(HasTerms, HandlesMissing, Presented):
     def _columns_of(self, X: Any) -> Floats:
         """Return the columns that the model reads, shape (n, number of columns), for patients of the data."""
         check_is_fitted(self, "model_")
-        design = self.fitted_design
+        design, (values, columns) = self.fitted_design, self._data_of(X)
         if design is None:
-            values = rows_for(X, self.model_.columns, self.model_.levels)
             self.require_complete(values)
             return values
-        columns = tuple(design.used) if is_frame(X) or hasattr(X, "columns") else design.data_columns
-        values = rows_for(X, columns, design.data_levels)
         self.require_complete(values[:, [columns.index(name) for name in design.used]])
         return design.build(values, columns)
+
+    def _data_of(self, X: Any) -> tuple[Floats, tuple[str, ...]]:
+        """Return columns of the data that hold those of the fit, NaN where missing, and their names."""
+        design = self.fitted_design
+        if design is None:
+            columns, levels = self._columns_and_levels
+        else:
+            columns = tuple(design.used) if is_frame(X) or hasattr(X, "columns") else design.data_columns
+            levels = design.data_levels
+        return rows_for(X, columns, levels), columns
 
     def _check_saved(self) -> None:
         """Raise IntegrityError unless the parts of a saved model fit each other."""
@@ -211,9 +192,7 @@ class HasFormula(HasTerms, HandlesMissing, Presented):
 
 
 class HasFormulaEffects(HasFormula, HasEffects):
-    """Regression with one linear predictor, in which the effect of a number in a formula is a curve."""
-
-    model_: LinearModel
+    """Estimator with one linear predictor, in which the effect of a number in a formula is a curve."""
 
     def _numbers(self) -> list[str]:
         design = self.fitted_design
@@ -243,4 +222,6 @@ class HasFormulaEffects(HasFormula, HasEffects):
         base |= {name: float(value) for name, value in at.items() if name in base and not isinstance(value, str)}
         columns = np.tile([base[name] for name in design.data_columns], (len(values), 1))
         columns[:, design.data_columns.index(variable)] = values
-        return self.model_.design(design.build(columns, design.data_columns))[0]
+        built = dict(zip(design.column_names, design.build(columns, design.data_columns).T, strict=True))
+        constant = np.ones(len(values))
+        return np.column_stack([built.get(name, constant) for name in self._estimates().names])
