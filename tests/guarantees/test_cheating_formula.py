@@ -11,7 +11,10 @@ from multicentre.errors import ConfigurationError, DisclosureRefused, MessageErr
 from multicentre.formula.agreement import make_design
 from multicentre.formula.columns import Table
 from multicentre.formula.grammar import parse_formula
+from multicentre.regression.messages import Model
 from multicentre.regression.site import RegressionSite
+from multicentre.survival.agreement.messages import OfCause
+from multicentre.survival.cox.site import CoxSite
 
 N = 60
 NAMES = ("age", "dose")
@@ -31,6 +34,18 @@ def begin(*, secure=True, policy=None):
     federation = mc.Federation.in_process(sites, secure_sum=secure, one_row_per_patient=True, **options)
     session = federation.begin(RegressionSite)
     session.sum(RegressionSite.count_gaps, Handling("complete", NAMES))
+    return session
+
+
+def begin_survival():
+    """Begin a Cox model at three sites."""
+    sites = {}
+    for place in range(3):
+        rng = np.random.default_rng(place)
+        X, time = rng.normal(60, 10, (N, 2)), rng.exponential(size=N)
+        sites[f"s{place}"] = mc.data.SurvivalData(X, time, rng.random(N) < 0.5, columns=NAMES)
+    session = mc.Federation.in_process(sites, one_row_per_patient=True).begin(CoxSite)
+    session.sum(CoxSite.count_gaps, Handling("complete", NAMES))
     return session
 
 
@@ -61,6 +76,18 @@ def test_the_formula_cannot_change_during_a_fit():
     session.sum(RegressionSite.build_design, design_of("ns(age, knots=[60], boundary=[40, 80])"))
     with pytest.raises(ConfigurationError, match="must be that of the first request"):
         session.sum(RegressionSite.build_design, design_of("ns(age, knots=[61], boundary=[40, 80])"))
+
+
+@pytest.mark.parametrize("part", [RegressionSite, CoxSite])
+def test_columns_cannot_be_built_after_a_sum_of_others(part):
+    """The smallest cells that the guard compares are those of the columns at the first sum."""
+    session = begin() if part is RegressionSite else begin_survival()
+    if part is RegressionSite:
+        session.sum(part.sum_columns, Model("binomial", "logit", "", "", "", True))
+    else:
+        session.sum(part.sum_sizes, OfCause(1))
+    with pytest.raises(ConfigurationError, match="before the first sum of the fit"):
+        session.sum(part.build_design, design_of("power(age, 3)"))
 
 
 @pytest.mark.parametrize(

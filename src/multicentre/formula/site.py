@@ -68,6 +68,12 @@ class FormulaPart(TabularPart, CountingPart):
     def _build(self, request: Design) -> None:
         label = f"formula={sha256(encode(request)).hexdigest()[:16]}"
         if self.design is None:
+            if self.has_answered:  # smallest cells are those of the columns of the first sum
+                raise ConfigurationError(
+                    "the columns of a formula must be built before the first sum of the fit; got a formula after it",
+                    where="formula",
+                    hint="Start a new fit.",
+                )
             request.check()
             data = self.data
             self.table = Table(data.X, data.columns, data.levels)
@@ -82,6 +88,11 @@ class FormulaPart(TabularPart, CountingPart):
                 where="formula",
                 hint="Start a new fit.",
             )
+
+    @property
+    def has_answered(self) -> bool:
+        """True once the site has returned sums of its columns."""
+        return self.state is not None
 
     def quantile_values(self) -> Floats:
         """Return the numeric columns of the fit, in the order of its request for missing entries."""

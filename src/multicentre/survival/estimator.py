@@ -22,12 +22,14 @@ from multicentre.estimator.model_in_force import Phrases, reference_levels
 from multicentre.estimator.parameters import OneOf, check_parameters
 from multicentre.estimator.presentation import number_text
 from multicentre.estimator.saved import Arrays, SavedAttributes, saved_message
+from multicentre.formula.fitted import FittedDesign
 from multicentre.survival.agreement.horizon import HasHorizon, horizon_in_force
 from multicentre.survival.agreement.messages import Prepared
-from multicentre.survival.agreement.rounds import Needs, agree
+from multicentre.survival.agreement.rounds import Agreement, Needs, agree
 from multicentre.survival.agreement.site import SurvivalMissing, SurvivalPart
 from multicentre.survival.fitted_models import KINDS
 from multicentre.survival.fitted_models.base import SurvivalModel, pack, unpack
+from multicentre.survival.fitted_models.derived import Designed
 from multicentre.survival.scores.brier import brier_times, integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index
 from multicentre.survival.times import StepFunction, at_times, cumulative_hazard, time_to_share
@@ -58,7 +60,7 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     ----------
     model_ : SurvivalModel
         Fitted model, as arrays.
-    agreed_ : Agreed
+    agreed_ : Prepared
         Columns, grid and scales that the sites agreed on, and their numbers of patients and events.
     times_ : array of shape (K,)
         The K times of the grid; the last is the horizon.
@@ -253,9 +255,13 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     def _agree(self, session: Session, needs: Needs) -> Prepared:
         """Agree on columns, grid and scales, with missing values handled according to `missing`."""
         part = cast("type[SurvivalPart]", self.site_part)
-        agreed, self.missing_values_, after = agree(session, part, needs, self.missing)
-        self._count_after(after)
-        return agreed
+        return self._take(agree(session, part, needs, self.missing))
+
+    def _take(self, agreement: Agreement) -> Prepared:
+        """Store missing values and what lies after the end of follow-up, and return the agreement."""
+        self.missing_values_ = agreement.missing
+        self._count_after(agreement.after)
+        return agreement.agreed
 
     def predicting_model(self) -> SurvivalModel:
         """Return the fitted model.
@@ -276,6 +282,16 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
                 hint="Coefficients and tests are not affected. A penalty (alpha=1.0) keeps coefficients finite.",
             )
         return self.model_
+
+    @property
+    def fitted_design(self) -> FittedDesign | None:
+        """Design of the fit; None without a formula."""
+        return None
+
+    def evaluated_model(self) -> SurvivalModel:
+        """Return the fitted model of the columns of the data; see :meth:`predicting_model`."""
+        model, design = self.predicting_model(), self.fitted_design
+        return model if design is None else Designed.of_model(model, design, self.agreed_.centre)
 
     def _values(self, X: Any) -> Floats:
         """Return the columns of the fit, shape (n, d); NaN where missing."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +25,12 @@ from numpy.typing import NDArray
 from multicentre.core.messages import Nothing
 from multicentre.core.session import Session
 from multicentre.core.ties import tied_times
-from multicentre.data.missing.values import GAP_STEPS, Missing, MissingValues, handle_missing
+from multicentre.core.wire import encode
+from multicentre.data.missing.values import GAP_STEPS, Missing, MissingValues
 from multicentre.data.schema import check_columns
-from multicentre.data.tabular import indicators_of
 from multicentre.errors import DataError, SchemaMismatch
+from multicentre.formula.agreement import SharedColumns, share_columns
+from multicentre.formula.grammar import Formula
 from multicentre.survival.agreement import messages
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import (
@@ -84,11 +86,16 @@ class Needs:
 
 
 class Agreement(NamedTuple):
-    """Result of :func:`agree`: the agreement, missing values, and what lies after the end of follow-up."""
+    """Result of :func:`agree`: the agreement, its columns, and what lies after the end of follow-up."""
 
     agreed: messages.Prepared
-    missing: MissingValues
+    shared: SharedColumns
     after: messages.AfterHorizon
+
+    @property
+    def missing(self) -> MissingValues:
+        """Missing values, over all sites."""
+        return self.shared.missing_values
 
 
 def agree(
@@ -97,6 +104,7 @@ def agree(
     needs: Needs,
     missing: Missing,
     *,
+    formula: Formula | None = None,
     counted: Callable[[messages.Columns], Sequence[str]] = lambda described: described.columns,
     marked: Sequence[str] | None = None,
 ) -> Agreement:
@@ -110,8 +118,11 @@ def agree(
     needs : Needs
     missing : {"complete", "indicator", "mean"}
         How missing entries are handled.
+    formula : Formula, optional
+        Formula whose columns the sites build; the columns of the data by default.
     counted : callable, optional
-        Function from the sites' columns to those in which missing entries are counted; all by default.
+        Function from the sites' columns to those in which missing entries are counted; all by default. With a formula
+        they are those it needs.
     marked : sequence of str, optional
         See :func:`multicentre.data.missing.values.handle_missing`.
 
@@ -131,19 +142,10 @@ def agree(
         messages.Columns,
         lambda: session.shared("survival columns", None, lambda: _describe(session, part)),
     )
-    gaps = handle_missing(session, part, counted(described), described.levels, missing, marked=marked)
-    flagged = gaps.incomplete_columns if marked is None else marked
-    added = indicators_of(flagged) if missing == "indicator" else ()
-    columns = (*described.columns, *added)
-    # Records that take part: those without a missing entry in some columns, or all.
-    complete = gaps.columns if missing == "complete" and gaps.n_incomplete else ()
-    agreed = session.once(
-        "agreed",
-        messages.Prepared,
-        lambda: _settle(session, part, needs, replace(described, columns=columns), complete),
-    )
+    shared = share_columns(session, part, described, formula, missing, counted=counted(described), marked=marked)
+    agreed = session.once("agreed", messages.Prepared, lambda: _settle(session, part, needs, described.units[0], shared))
     after = session.once("after horizon", messages.AfterHorizon, lambda: session.sum(part.agree, agreed))
-    return Agreement(agreed, gaps, after)
+    return Agreement(agreed, shared, after)
 
 
 def steps_of_agreement(needs: Needs) -> frozenset[str]:
@@ -167,11 +169,14 @@ def _settle(
     session: Session,
     part: type[SurvivalPart],
     needs: Needs,
-    described: messages.Columns,
-    complete: tuple[str, ...],
+    unit: str,
+    shared: SharedColumns,
 ) -> messages.Prepared:
-    columns = described.columns
-    of_cause, about = messages.OfCause(needs.cause), (needs.cause, columns, complete)
+    columns, gaps = shared.columns, shared.missing_values
+    # Records that take part: those without a missing entry in some columns, or all.
+    complete = gaps.columns if gaps.missing == "complete" and gaps.n_incomplete else ()
+    design = b"" if shared.design is None else encode(shared.design)
+    of_cause, about = messages.OfCause(needs.cause), (needs.cause, columns, complete, design)
     counts = None
     if needs.times is None:
         counts = session.shared("survival times", about, lambda: session.sum(part.count_times, of_cause))
@@ -184,10 +189,10 @@ def _settle(
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
     scale = messages.Scale(rounded(centre, spread), rounded(spread, spread))
     edges, first = _thresholds(session, part, scale, needs.n_bins)
-    grid = _grid(session, part, needs, counts, described.units[0])
+    grid = _grid(session, part, needs, counts, unit)
     return messages.Prepared(
         columns,
-        described.units[0],
+        unit,
         needs.cause,
         sizes.n_patients,
         sizes.n_events,
@@ -196,7 +201,7 @@ def _settle(
         scale.spread,
         edges,
         first,
-        levels=described.levels,
+        levels=shared.levels,
         ends=_end_of_follow_up(needs, grid),
     )
 

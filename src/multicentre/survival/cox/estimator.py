@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.errors import ConfigurationError, QuorumLost, SeparationWarning
+from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import (
     Applicable,
@@ -178,6 +179,9 @@ class FedCox(CoxResults):
         follow-ups ended; ``n_events_after_horizon_`` counts the events that are left out.
     cause : int, default 1
         Code of the event of interest. Events of other causes are treated as censored (cause-specific hazard).
+    formula : str, optional
+        Covariates, for example ``"age * sex + C(stage, ref='I') + ns(bmi, df=4)"``; by default all columns. See the
+        documentation of formulas for functions and knots.
     robust : bool, default False
         Standard errors by the sandwich estimator of Lin and Wei [3]_. If hazards are not proportional, they are the
         errors of the average log hazard ratio over time that the coefficients then estimate.
@@ -262,6 +266,7 @@ class FedCox(CoxResults):
         "n_times": lambda model: f"at most {model.n_times} times of the grid" if model.times == "grid" else "",
         "horizon": horizon_in_force,
         "cause": cause_in_force,
+        "formula": "covariates {}",
         "ties": {"efron": "ties by Efron's method", "breslow": "ties by Breslow's method"},
         "alpha": lambda model: f"ridge penalty {model.alpha:g}" if model.alpha else "no penalty",
         "robust": {True: "robust standard errors (Lin and Wei)", False: "model-based standard errors"},
@@ -276,6 +281,7 @@ class FedCox(CoxResults):
         "n_times": Integer(1),
         "horizon": (None, Real(0, open="low")),
         "cause": Integer(1, 127),
+        "formula": FORMULA,
         "robust": Flag(),
         "one_round": Flag(),
         "missing": MISSING,
@@ -301,6 +307,7 @@ class FedCox(CoxResults):
         n_times: int = 128,
         horizon: float | None = None,
         cause: int = 1,
+        formula: str | None = None,
         robust: bool = False,
         one_round: bool = False,
         lead: str | None = None,
@@ -315,6 +322,7 @@ class FedCox(CoxResults):
         self.n_times = n_times
         self.horizon = horizon
         self.cause = cause
+        self.formula = formula
         self.robust = robust
         self.one_round = one_round
         self.lead = lead
@@ -333,7 +341,7 @@ class FedCox(CoxResults):
 
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
-        steps = set(_STEPS[self.times])
+        steps = {*_STEPS[self.times], *self._formula_steps()}
         if self.robust:
             steps |= {_ROBUST[self.times]}
         if self.one_round:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from multicentre.errors import (
     RefusedByPolicy,
 )
 from multicentre.estimator.figures import Figure, Forest, Table
+from multicentre.estimator.formula import HasFormula, HasFormulaEffects
 from multicentre.estimator.presentation import (
     effect_text,
     frame_of_tests,
@@ -32,8 +33,11 @@ from multicentre.estimator.presentation import (
 )
 from multicentre.estimator.saved import PLAIN, SAVED_TESTS, SavedAttributes
 from multicentre.estimator.site_estimates import NOT_ESTIMATED, Scale, SiteEstimates
-from multicentre.estimator.terms import Estimates, HasEffects, Term, terms_of
+from multicentre.estimator.terms import Estimates
 from multicentre.statistics.chi_square import TestResult
+from multicentre.survival.agreement.messages import Prepared
+from multicentre.survival.agreement.rounds import Needs, agree
+from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.cox.maths import hazard_ratios, wald_p_values
 from multicentre.survival.cox.messages import OwnFit
 from multicentre.survival.cox.rounds import Fit
@@ -72,7 +76,7 @@ class SiteEffects(SiteEstimates):
         return self.estimates
 
 
-class CoxResults(HasEffects, SurvivalEstimator):
+class CoxResults(HasFormulaEffects, SurvivalEstimator):
     """Fitted Cox model.
 
     Attributes
@@ -110,7 +114,6 @@ class CoxResults(HasEffects, SurvivalEstimator):
     """
 
     lacks: ClassVar[Mapping[str, str]] = {
-        "formula": "Not implemented yet: make the columns at the sites",
         **dict.fromkeys(("offset", "weights", "clusters", "elastic net"), "Not implemented yet"),
         "penalty by cross-validation": "Not implemented yet; cross_validate compares stated penalties",
     }
@@ -118,6 +121,7 @@ class CoxResults(HasEffects, SurvivalEstimator):
     may_be_missing: ClassVar[frozenset[str]] = frozenset(_INFERENCE)
     saved_attributes: ClassVar[SavedAttributes] = {
         **SurvivalEstimator.saved_attributes,
+        **HasFormula.saved_attributes,
         **dict.fromkeys((*_INFERENCE, *_FIT), PLAIN),
         "tests_": SAVED_TESTS,
         "proportionality_": replace(SAVED_TESTS, optional=True),
@@ -146,7 +150,8 @@ class CoxResults(HasEffects, SurvivalEstimator):
         from multicentre.estimator.results import with_note
 
         check_is_fitted(self, "model_")
-        return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=self._remark())
+        frame = self.with_terms(self.to_frame())
+        return with_note(frame, self._remarks(), model=self.describe_model(), remark=self._remark())
 
     def _remark(self) -> str:
         """Return sizes, joint tests, and the test of proportional hazards if it was requested."""
@@ -178,7 +183,11 @@ class CoxResults(HasEffects, SurvivalEstimator):
             return otherwise
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row per column: coefficient, standard error, hazard ratio with its limits, and p-value."""
+        """Return a row per column: coefficient, standard error, hazard ratio with its limits, and p-value.
+
+        Columns of splines and polynomials have no hazard ratio, because none of them changes alone; see
+        :meth:`term_tests` and :meth:`plot_effect`.
+        """
         import pandas as pd
 
         check_is_fitted(self, "model_")
@@ -191,7 +200,9 @@ class CoxResults(HasEffects, SurvivalEstimator):
             "upper": ratios[2],
             "p_value": self.p_values_,
         }
-        return pd.DataFrame(table, index=list(self.feature_names_in_))
+        frame = pd.DataFrame(table, index=list(self.feature_names_in_))
+        frame.loc[[*self._bases], ["hazard_ratio", "lower", "upper"]] = np.nan
+        return frame
 
     def result_tables(self) -> dict[str, pd.DataFrame]:
         """Return the hazard ratios, and the tests of all of them together."""
@@ -205,25 +216,33 @@ class CoxResults(HasEffects, SurvivalEstimator):
         sentence says so. The sites are asked for the test, unless they were before.
         """
         check_is_fitted(self, "model_")
-        names = self.feature_names_in_
+        frame = self.with_terms(self.to_frame())
+        names = [str(name) for name in frame.index]
         place = self.first_effect(names)
-        ratio, lower, upper = self.hazard_ratios_[place].tolist()
-        row = (names[place], ratio, lower, upper)
-        effect = effect_text("hazard ratio", row, float(self.p_values_[place]), self.confidence_level, names)
+        ratio, lower, upper, p_value = frame[["hazard_ratio", "lower", "upper", "p_value"]].iloc[place].tolist()
+        effect = effect_text("hazard ratio", (names[place], ratio, lower, upper), p_value, self.confidence_level, names)
+        if by_term := self._answer_by_term(names):
+            effect = f"{by_term}; see its curve."
         return f"{self._stating_horizon(effect)} {self._proportionality_text(variable_of(names[place]))}".rstrip()
 
     def main_figure(self) -> Figure:
-        """Return the forest plot of the hazard ratios, per unit of each column."""
+        """Return the forest plot per unit of each column; without such columns the first curve of an effect."""
         check_is_fitted(self, "model_")
-        return self._forest_of_columns()
+        curves = [] if self._places() else self.effect_figures()
+        return curves[0] if curves else self._forest_of_columns()
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return tables of hazard ratios and tests, and a forest plot.
+        """Return tables of hazard ratios and tests, a forest plot, and curves of effects.
 
         The sites are asked for the test of proportional hazards, if the federation of the fit is still available.
         """
         check_is_fitted(self, "model_")
-        return [self._table(), self._forest_of_columns(), *self.terms_table(), self._table_of_tests()]
+        return [self._table(), *self._effects_and_terms(), self._table_of_tests()]
+
+    def _effects_and_terms(self) -> list[Figure]:
+        """Return the main figure, the tests of terms, and the other curves of effects."""
+        main = self.main_figure()
+        return [main, *self.terms_table(), *(curve for curve in self.effect_figures() if curve.title != main.title)]
 
     def _effects(self, sites: Sequence[str], answers: Mapping[str, OwnFit]) -> SiteEffects:
         nothing = np.zeros(len(self.feature_names_in_))
@@ -241,9 +260,36 @@ class CoxResults(HasEffects, SurvivalEstimator):
         }
         return SiteEffects(names, tuple(sites), coefficients, standard_errors, missing=missing)
 
-    def _terms(self) -> list[Term]:
-        check_is_fitted(self, "model_")
-        return terms_of(self.feature_names_in_, self.agreed_.levels)
+    @property
+    def _columns_and_levels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        columns = self.feature_names_in_
+        return columns[: len(columns) - len(self.missing_values_.indicators)], self.agreed_.levels
+
+    def _check_formula(self) -> None:
+        super()._check_formula()
+        if self._parsed is not None and self._parsed.outcome:
+            raise ConfigurationError(
+                f"the formula must have no outcome, which is that of the survival data; got {self._parsed.outcome}",
+                where="formula",
+                hint="Write the covariates only.",
+            )
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        self._check_formula()
+
+    def _agree(self, session: Session, needs: Needs) -> Prepared:
+        part = cast("type[SurvivalPart]", self.site_part)
+        agreement = agree(session, part, needs, self.missing, formula=self._parsed)
+        self._set_design(agreement.shared)
+        return self._take(agreement)
+
+    def _values(self, X: Any) -> Floats:
+        design = self.fitted_design
+        if design is None:
+            return super()._values(X)
+        self.predicting_model()
+        return design.build(*self._data_of(X))
 
     def _estimates(self) -> Estimates:
         finite = np.isfinite(self.standard_errors_)
@@ -293,7 +339,7 @@ class CoxResults(HasEffects, SurvivalEstimator):
 
     def _table(self) -> Table:
         names = ["hazard_ratio", "lower", "upper", "p_value", "coefficient", "standard_error"]
-        table = self.to_frame()[names].iloc[self._places()]
+        table = self.with_terms(self.to_frame())[names].iloc[:MAX_ROWS]
         rows = [[name, *map(number_or_none, row)] for name, *row in table.itertuples()]
         columns = ["column", "hazard ratio", "lower", "upper", "p-value", "coefficient", "standard error"]
         caption = (
@@ -313,16 +359,18 @@ class CoxResults(HasEffects, SurvivalEstimator):
             for place in self._places()
         ]
         caption = f"Per unit of each column, with {100 * self.confidence_level:g} % intervals.{self._selection()}"
-        names, values, low, high = (list(column) for column in zip(*rows, strict=True))
+        names, values, low, high = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [], [])
         return Forest("Hazard ratios of all sites", caption, "model", "hazard ratio", names, values, low, high, 0, 1.0)
 
     def _places(self) -> list[int]:
-        """Return the places of the first columns, in the order of the study."""
-        return list(range(min(MAX_ROWS, len(self.feature_names_in_))))
+        """Return the places of the first columns that have a hazard ratio, in the order of the study."""
+        bases = self._bases
+        return [place for place, name in enumerate(self.feature_names_in_) if name not in bases][:MAX_ROWS]
 
     def _selection(self) -> str:
-        n_columns = len(self.feature_names_in_)
-        return f" The first {MAX_ROWS} of {n_columns} columns." if n_columns > MAX_ROWS else ""
+        n_columns, curved = len(self.feature_names_in_), dict.fromkeys(self._bases.values())
+        text = f" The effect of {', '.join(curved)} is a curve." if curved else ""
+        return f" The first {MAX_ROWS} of {n_columns} columns.{text}" if n_columns > MAX_ROWS else text
 
     def _table_of_tests(self) -> Table:
         caption, tests = "Global tests of the coefficients", dict(self.tests_)
@@ -333,7 +381,7 @@ class CoxResults(HasEffects, SurvivalEstimator):
                 f"{proportional['global'].name}"
             )
             tests["proportional hazards, all columns"] = proportional["global"]
-            names = [self.feature_names_in_[place] for place in self._places()]
+            names = self.feature_names_in_[:MAX_ROWS]
             tests |= {f"proportional hazards, {name}": proportional[name] for name in names if name in proportional}
         elif self._why_not_tested():
             caption += f"; proportional hazards were not tested{self._why_not_tested()}"

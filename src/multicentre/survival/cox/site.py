@@ -5,6 +5,9 @@ Steps also inherited: ``describe``, ``sum_sizes``, ``sum_squares``, ``count_time
 ``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, ``tell_times`` (event times, only with
 ``exact_times``) and ``report_gaps`` return values of a single site.
 
+With a formula, also ``build_design`` and ``build_columns`` from formula/site.py, and ``count_below`` for knots from
+statistics/quantiles/site.py.
+
 Sites return sums over patients, which the coordinator adds up over sites. With a separate baseline per site, no times
 and no sums by time leave the site. With a shared grid, sums over the patients at risk leave for each time of the grid.
 Some steps return values of a single site: :meth:`CoxSite.fit_own`, :meth:`CoxSite.solve_surrogate` and
@@ -28,6 +31,7 @@ from multicentre.core.withdrawal import Tentative, unless_few
 from multicentre.data.rare_columns import rare_columns
 from multicentre.data.records import effective_number, fewest_different
 from multicentre.errors import ConfigurationError
+from multicentre.formula.site import FormulaPart
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.maths import (
@@ -67,10 +71,15 @@ SMALLEST_RELATIVE = 1e-12
 RiskSetsAndCells = tuple[RiskSets, NDArray[np.int64]]
 
 
-class CoxPatients(SurvivalPart):
+class CoxPatients(SurvivalPart, FormulaPart):
     """Base of the site part: risk sets, cached between rounds, and checks of requests."""
 
     has_exact_steps: ClassVar[bool] = True
+
+    @property
+    def has_answered(self) -> bool:
+        """True once the site has returned sums of its columns."""
+        return bool(self._first_requests) or self.state is not None
 
     @cached_property
     def _site_risk_sets(self) -> RiskSets:

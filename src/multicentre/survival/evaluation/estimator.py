@@ -38,7 +38,7 @@ from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.fitted_models import EVALUATED_KINDS
 from multicentre.survival.fitted_models.base import SurvivalModel, pack, unpack
 from multicentre.survival.fitted_models.cox import CoxModel
-from multicentre.survival.fitted_models.derived import Named
+from multicentre.survival.fitted_models.derived import Designed, Named
 from multicentre.survival.scores.brier import brier_times, integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index
 from multicentre.survival.scores.lines import CalibrationLine
@@ -351,7 +351,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
             data = self.model.predictable(data)
             rows = self.model.filled(data)
         else:
-            rows = model.select(np.where(np.isnan(data.X), self._judged.fill, data.X), data.columns, data.levels)
+            rows = model.complete_rows(data.X, self._judged.fill, data.columns, data.levels)
         happened, censoring_events = data.event == self._cause, censoring_data.event == self._cause
         scores = {"concordance": concordance_index(data.time, happened, -model.restricted_mean(rows))}
         times = brier_times(data.time, censoring_data.time, censoring_events, float(self._judged.grid[-1]))
@@ -418,10 +418,20 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         grid, places, at = settings.choose_times(model, self.horizon, self.time_points, int(self.n_times), self.at)
         fitted = self.model.missing_values_ if isinstance(self.model, SurvivalEstimator) else None
         missing, marked = ("mean", ()) if fitted is None else (fitted.missing, fitted.incomplete_columns)
-        agreement = agree(session, EvaluationSite, needs or self._needs(grid), missing, marked=marked)
-        agreed, self.missing_values_, after = agreement
+        design = model if isinstance(model, Designed) else None
+        if design is not None and missing == "indicator":  # the model marks missing entries itself
+            missing = "mean"
+        agreement = agree(
+            session,
+            EvaluationSite,
+            needs or self._needs(grid),
+            missing,
+            counted=lambda described: described.columns if design is None else design.used,
+            marked=marked,
+        )
+        agreed, self.missing_values_ = agreement.agreed, agreement.missing
         self.agreed_columns_ = agreed.columns
-        self._count_after(after)
+        self._count_after(agreement.after)
         packed = np.frombuffer(pack(model), dtype=np.uint8)
         unpack(pack(model), EVALUATED_KINDS, len(agreed.columns))
         return messages.Scored(packed, self._fill(agreed), grid, places, at), model
@@ -468,7 +478,7 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         return int(self.model.agreed_.cause) if fitted else int(self.cause)  # type: ignore[union-attr]
 
     def _fill(self, agreed: Prepared) -> Floats:
-        if not isinstance(self.model, SurvivalEstimator):
+        if not isinstance(self.model, SurvivalEstimator) or self.model.fitted_design is not None:
             return agreed.centre
         fitted = self.model.agreed_
         if fitted.columns != agreed.columns or have_other_levels(fitted.levels, agreed.levels):

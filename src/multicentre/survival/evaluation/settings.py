@@ -174,7 +174,7 @@ def model_of(model: object) -> SurvivalModel:
         The estimator is not fitted.
     """
     if isinstance(model, SurvivalEstimator):
-        model = model.predicting_model()
+        model = model.evaluated_model()
     if not isinstance(model, SurvivalModel) or model.is_empty:
         raise ConfigurationError(
             f"model must be a fitted survival estimator or a model; got {type(model).__name__}",

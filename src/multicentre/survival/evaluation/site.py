@@ -412,8 +412,8 @@ class EvaluationSite(SurvivalPart):
     def predictions(self) -> Predictions:
         """Predictions of the model for the site's patients."""
         model = unpack(self.memory.packed.tobytes(), EVALUATED_KINDS, len(self.agreed.columns))
-        rows = np.where(np.isnan(self.data.X), self.memory.fill, self.data.X)
-        return Predictions(model, model.select(rows, self.data.columns, self.data.levels))
+        rows = model.complete_rows(self.data.X, self.memory.fill, self.data.columns, self.data.levels)
+        return Predictions(model, rows)
 
     @cached_property
     def risks(self) -> Floats:

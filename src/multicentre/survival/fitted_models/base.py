@@ -65,6 +65,10 @@ class SurvivalModel(Release):
         """Return the columns that the model needs from those of the data, shape (n, d); here all of them."""
         return X
 
+    def complete_rows(self, X: Floats, fill: Floats, columns: Sequence[str], levels: Sequence[str]) -> Floats:
+        """Return the columns that the model needs without missing entries, which are those of `fill`, shape (n, d)."""
+        return self.select(np.where(np.isnan(X), fill, X), columns, levels)
+
     def restricted_mean(self, X: Floats) -> Floats:
         """Return each patient's mean time survived up to the horizon, shape (n,)."""
         return restricted_mean(self.survival(X), self.times)

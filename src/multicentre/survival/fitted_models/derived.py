@@ -12,8 +12,20 @@ from numpy.typing import NDArray
 
 from multicentre.core.messages import array, count, number, texts
 from multicentre.data.categories import read_level
+from multicentre.data.table import rows_for
 from multicentre.errors import MessageError, SchemaMismatch
-from multicentre.survival.fitted_models.base import MAX_TIME, Bytes, SurvivalModel, join, pack, split, unpack
+from multicentre.formula.columns import Table
+from multicentre.formula.fitted import FittedDesign
+from multicentre.survival.fitted_models.base import (
+    MAX_TIME,
+    MAX_VALUE,
+    Bytes,
+    SurvivalModel,
+    join,
+    pack,
+    split,
+    unpack,
+)
 from multicentre.survival.times import cumulative_hazard
 
 Floats = NDArray[np.float64]
@@ -266,6 +278,58 @@ def recalibrate_curves(risks: Floats, slope: float, centre: float, spread: float
     """
     exponent = np.clip(slope * (risks - centre) / spread, -MAX_RATIO, MAX_RATIO)
     return np.asarray(np.exp(-np.exp(exponent)[:, None] * baseline), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Designed(FittedDesign, SurvivalModel):
+    """Model of the columns of a formula, which it builds from those of the data.
+
+    Parameters
+    ----------
+    times : array of shape (K,)
+    fill : array of shape (d,)
+        Mean of every column of the formula, which replaces missing entries.
+    packed : array of bytes
+        Inner model, of the columns of the formula.
+    """
+
+    times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
+    fill: Floats = array("mean of every column of the formula", ("d",), bound=MAX_VALUE)
+    packed: Bytes = array("inner model as bytes", ("b",), dtype="u1", bound=256)
+
+    @classmethod
+    def of_model(cls, inner: SurvivalModel, design: FittedDesign, fill: Floats) -> Self:
+        """Return an inner model with the design of its columns."""
+        fields = {name: getattr(design, name) for name in FittedDesign.declarations()}
+        return cls(**fields, times=inner.times, fill=fill, packed=np.frombuffer(pack(inner), dtype=np.uint8))
+
+    @cached_property
+    def inner(self) -> SurvivalModel:
+        """Inner model."""
+        from multicentre.survival.fitted_models import KINDS
+
+        return unpack(self.packed.tobytes(), KINDS, len(self.fill))
+
+    def complete_rows(self, X: Floats, fill: Floats, columns: Sequence[str], levels: Sequence[str]) -> Floats:
+        """Return the columns of the formula, shape (n, d); missing entries are the means of the fit."""
+        names = tuple(self.used)
+        values = rows_for(Table(X, tuple(columns), tuple(levels)), names, self.data_levels)
+        built = self.build(values, names)[:, : len(self.fill)]
+        return np.where(np.isnan(built), self.fill, built)
+
+    def survival(self, X: Floats) -> Floats:
+        """Return survival curves on the grid, shape (n, K), for the columns of the formula."""
+        return self.inner.survival(X)
+
+    def restricted_mean(self, X: Floats) -> Floats:
+        """Return each patient's mean time survived up to the horizon, shape (n,), for the columns of the formula."""
+        return self.inner.restricted_mean(X)
+
+    def check_meaning(self, n_columns: int) -> None:
+        """Raise MessageError unless the design is valid, and the inner model is of its columns and on this grid."""
+        self.check()
+        if len(self.fill) != len(self.column_names) or not np.array_equal(self.inner.times, self.times):
+            raise MessageError("the model must be of the columns of its formula, and its grid", where="Designed")
 
 
 # Largest number of times of a shared grid.

@@ -16,6 +16,7 @@ from multicentre.core.session import Session
 from multicentre.core.steps import SitePart
 from multicentre.errors import ConfigurationError, SeparationWarning
 from multicentre.estimator.figures import Figure
+from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
@@ -68,6 +69,8 @@ class FedMixedCox(CoxResults):
         Last time of the grid; by default the time by which 95 % of the follow-ups ended.
     cause : int, default 1
         Code of the event of interest. Events of other causes are treated as censored (cause-specific hazard).
+    formula : str, optional
+        Covariates, see :class:`FedCox`.
     missing : {"complete", "indicator", "mean"}, default "complete"
         Handling of missing entries, see :class:`FedCox`.
     confidence_level : float, default 0.95
@@ -156,6 +159,7 @@ class FedMixedCox(CoxResults):
         "n_times": lambda model: f"at most {model.n_times} times of the grid" if model.times == "grid" else "",
         "horizon": horizon_in_force,
         "cause": cause_in_force,
+        "formula": "covariates {}",
         **COMPUTING,
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
@@ -164,6 +168,7 @@ class FedMixedCox(CoxResults):
         "n_times": Integer(1, MAX_TIMES),
         "horizon": (None, Real(0, open="low")),
         "cause": Integer(1, 127),
+        "formula": FORMULA,
         "missing": MISSING,
         "confidence_level": Real(0.5, 1, open="high"),
         "max_iter": Integer(1),
@@ -179,6 +184,7 @@ class FedMixedCox(CoxResults):
         n_times: int = 128,
         horizon: float | None = None,
         cause: int = 1,
+        formula: str | None = None,
         missing: SurvivalMissing = "complete",
         confidence_level: float = 0.95,
         max_iter: int = 50,
@@ -189,6 +195,7 @@ class FedMixedCox(CoxResults):
         self.n_times = n_times
         self.horizon = horizon
         self.cause = cause
+        self.formula = formula
         self.missing = missing
         self.confidence_level = confidence_level
         self.max_iter = max_iter
@@ -198,7 +205,8 @@ class FedMixedCox(CoxResults):
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         exact = {"sum_exact_risk", "sum_exact_products", "sum_exact_effects", "tell_exact_effect"}
         grid = {"sum_risk", "sum_products", "sum_effects", "tell_effect"}
-        return steps_of_agreement(self._needs()) | (exact if self.times == "exact" else grid)
+        steps = exact if self.times == "exact" else grid
+        return steps_of_agreement(self._needs()) | steps | self._formula_steps()
 
     def _fit(self, session: Session) -> None:
         if self.site_effects != "fixed":
@@ -326,9 +334,9 @@ class FedMixedCox(CoxResults):
         return table
 
     def figures(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Figure]:
-        """Return the table of hazard ratios and their forest plot."""
+        """Return the table of hazard ratios, their forest plot, tests of terms, and curves of effects."""
         check_is_fitted(self, "model_")
-        return [self._table(), self._forest_of_columns()]
+        return [self._table(), *self._effects_and_terms()]
 
     def _needs(self) -> Needs:
         exact = self.times == "exact"

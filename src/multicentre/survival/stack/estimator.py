@@ -273,6 +273,12 @@ class FedStack(SurvivalEstimator):
                     where="estimators",
                     hint="Fit it on other patients first, or pass cv.",
                 )
+            if each.fitted_design is not None:
+                raise ConfigurationError(
+                    f"estimators must be of the columns of the data; got {type(each).__name__} with a formula",
+                    where="estimators",
+                    hint="Fit it without a formula: sites mix models of the same columns.",
+                )
         first = estimators[0].agreed_
         for each in estimators[1:]:
             agreed = each.agreed_

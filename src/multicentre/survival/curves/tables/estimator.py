@@ -199,7 +199,7 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
             return [name for name in dict.fromkeys(grouping.columns) if name in described.columns]
 
         agreement = agree(session, self.site_part, needs, self.missing, counted=grouped_by)
-        self.agreed_, self.missing_values_, after = agreement
+        self.agreed_, self.missing_values_, after = agreement.agreed, agreement.missing, agreement.after
         self._count_after(after, any_cause=len(self._causes()) > 1)
         self._grouping = find_groups(self.group, self.levels, self.agreed_.columns, self.agreed_.levels)
 
