@@ -187,7 +187,7 @@ class Patients:
     Parameters
     ----------
     data : SurvivalData
-    agreed : Agreed
+    agreed : Prepared
     times : array of shape (K,), optional
         Times of the grid, instead of the agreed ones.
 
@@ -198,9 +198,9 @@ class Patients:
 
     Examples
     --------
-    >>> from multicentre.survival.agreement.messages import Agreed
+    >>> from multicentre.survival.agreement.messages import Prepared
     >>> none = np.zeros(0)
-    >>> agreed = Agreed(("x0",), "", 1, 2.0, 1.0, np.array([1.0, 4.0]), np.array([3.0]), np.array([2.0]), none,
+    >>> agreed = Prepared(("x0",), "", 1, 2.0, 1.0, np.array([1.0, 4.0]), np.array([3.0]), np.array([2.0]), none,
     ...                 np.zeros(2, dtype=np.int64))
     >>> patients = Patients(SurvivalData([[1.0], [np.nan]], [0.5, 9.0], [1, 1]), agreed)
     >>> patients.standardised.tolist(), patients.bins.tolist(), patients.happened.tolist()

@@ -143,7 +143,9 @@ def agree(
         lambda: session.shared("survival columns", None, lambda: _describe(session, part)),
     )
     shared = share_columns(session, part, described, formula, missing, counted=counted(described), marked=marked)
-    agreed = session.once("agreed", messages.Prepared, lambda: _settle(session, part, needs, described.units[0], shared))
+    agreed = session.once(
+        "agreed", messages.Prepared, lambda: _settle(session, part, needs, described.units[0], shared)
+    )
     after = session.once("after horizon", messages.AfterHorizon, lambda: session.sum(part.agree, agreed))
     return Agreement(agreed, shared, after)
 

@@ -210,7 +210,7 @@ class CoxSite(CoxPatients):
     """Site part of the federated Cox model."""
 
     method: ClassVar[str] = "fed-cox"
-    revision: ClassVar[int] = 5
+    revision: ClassVar[int] = 6
     lengths: ClassVar[Lengths] = {
         "K": "times of events",
         "t": "times of events; none with Breslow's ties",

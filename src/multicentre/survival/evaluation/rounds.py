@@ -90,7 +90,7 @@ def collect(
     Parameters
     ----------
     session : Session
-    judged : Judged
+    judged : Scored
         Model and times that the sites received.
     follow_up : FollowUp
         Sums of follow-up, as :func:`hand_out` returns them.

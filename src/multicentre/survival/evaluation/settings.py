@@ -41,7 +41,7 @@ def check_times(request: messages.Scored) -> None:
     Examples
     --------
     >>> grid, places = np.array([1.0, 2.0]), np.array([0, 1])
-    >>> check_times(messages.Judged(np.zeros(0, np.uint8), np.zeros(0), grid, places, places))
+    >>> check_times(messages.Scored(np.zeros(0, np.uint8), np.zeros(0), grid, places, places))
     """
     check_grid(request.grid)
     if len(request.grid) > MAX_FINE_TIMES:

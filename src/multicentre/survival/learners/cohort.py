@@ -119,10 +119,10 @@ def at_shown_times(values: Floats, patients: Patients, start: float) -> Floats:
     Examples
     --------
     >>> from multicentre.data.survival import SurvivalData
-    >>> from multicentre.survival.agreement.messages import Agreed
+    >>> from multicentre.survival.agreement.messages import Prepared
     >>> from multicentre.survival.learners.cohort import group_for_travel
     >>> grid = np.array([1.0, 2.0, 3.0, 4.0])
-    >>> agreed = Agreed(("x0",), "", 1, 4.0, 4.0, grid, np.zeros(1), np.ones(1), np.zeros(0), np.array([0, 0]))
+    >>> agreed = Prepared(("x0",), "", 1, 4.0, 4.0, grid, np.zeros(1), np.ones(1), np.zeros(0), np.array([0, 0]))
     >>> patients = group_for_travel(SurvivalData(np.zeros((4, 1)), grid, np.ones(4)), agreed, 2)
     >>> at_shown_times(np.array([0.1, 0.5, 0.6, 2.0]), patients, 0.0).tolist()
     [0.25, 0.5, 1.25, 2.0]
@@ -184,11 +184,11 @@ def fit_cox(
     Examples
     --------
     >>> from multicentre.data.survival import SurvivalData
-    >>> from multicentre.survival.agreement.messages import Agreed
+    >>> from multicentre.survival.agreement.messages import Prepared
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 1))
     >>> data = SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), np.ones(200))
-    >>> agreed = Agreed(("x0",), "", 1, 200.0, 200.0, np.array([0.5, 1.0, 3.0]), np.zeros(1), np.ones(1),
+    >>> agreed = Prepared(("x0",), "", 1, 200.0, 200.0, np.array([0.5, 1.0, 3.0]), np.zeros(1), np.ones(1),
     ...                 np.zeros(0), np.zeros(2, dtype=np.int64))
     >>> fit_cox(Patients(data, agreed), np.ones(200)).coefficients.round(2).tolist()
     [0.91]
@@ -233,14 +233,14 @@ def group_for_travel(data: SurvivalData, agreed: Prepared, least: int) -> Patien
     Parameters
     ----------
     data : SurvivalData
-    agreed : Agreed
+    agreed : Prepared
     least : int
         Smallest group; with 0 or 1 patients are not grouped.
 
     Examples
     --------
     >>> import numpy as np
-    >>> agreed = Agreed(("x0",), "", 1, 4.0, 4.0, np.arange(1.0, 5.0), np.zeros(1), np.ones(1), np.zeros(0),
+    >>> agreed = Prepared(("x0",), "", 1, 4.0, 4.0, np.arange(1.0, 5.0), np.zeros(1), np.ones(1), np.zeros(0),
     ...                 np.zeros(2, dtype=np.int64))
     >>> data = SurvivalData([[0.0], [0.0], [0.0], [1.0]], np.arange(1.0, 5.0), np.ones(4))
     >>> patients = group_for_travel(data, agreed, 2)

@@ -107,8 +107,8 @@ def fit_trees(
     Examples
     --------
     >>> from multicentre.data.survival import SurvivalData
-    >>> from multicentre.survival.agreement.messages import Agreed
-    >>> agreed = Agreed(("x0",), "", 1, 4.0, 4.0, np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(1), np.ones(1),
+    >>> from multicentre.survival.agreement.messages import Prepared
+    >>> agreed = Prepared(("x0",), "", 1, 4.0, 4.0, np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(1), np.ones(1),
     ...                 np.array([0.5]), np.array([0, 1]))
     >>> data = SurvivalData([[0.0], [0.0], [1.0], [1.0]], [1.0, 2.0, 3.0, 4.0], [1, 1, 1, 1])
     >>> tree = fit_trees(Patients(data, agreed), np.ones(4), TreeSettings(min_samples_leaf=2, min_events_leaf=1))
@@ -160,8 +160,8 @@ def fit_forest(patients: Patients, n_estimators: int, settings: TreeSettings, rn
     Examples
     --------
     >>> from multicentre.data.survival import SurvivalData
-    >>> from multicentre.survival.agreement.messages import Agreed
-    >>> agreed = Agreed(("x0",), "", 1, 4.0, 4.0, np.array([2.0, 4.0]), np.zeros(1), np.ones(1), np.zeros(0),
+    >>> from multicentre.survival.agreement.messages import Prepared
+    >>> agreed = Prepared(("x0",), "", 1, 4.0, 4.0, np.array([2.0, 4.0]), np.zeros(1), np.ones(1), np.zeros(0),
     ...                 np.array([0, 0]))
     >>> data = SurvivalData(np.zeros((40, 1)), np.arange(40) / 10, np.ones(40))
     >>> fit_forest(Patients(data, agreed), 3, TreeSettings(), np.random.default_rng(0)).shares.round(2).tolist()

@@ -138,7 +138,7 @@ def boost(session: Session, agreed: Prepared, staying: Floats, passes: Sequence[
     Parameters
     ----------
     session : Session
-    agreed : Agreed
+    agreed : Prepared
     staying : array of shape (K,)
         Probability of not being censored, on the grid.
     passes : sequence of PassPlan

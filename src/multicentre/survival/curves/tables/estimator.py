@@ -52,7 +52,7 @@ class TableEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
 
     Attributes
     ----------
-    agreed_ : Agreed
+    agreed_ : Prepared
         Columns and grid that the sites agreed on.
     table_ : RiskTable
         Patients by group, outcome and time, over all sites.
