@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
 
@@ -298,19 +298,20 @@ class Message:
     @classmethod
     def declarations(cls) -> Mapping[str, Declaration]:
         """Return the declarations of all fields that travel, by name."""
-        return _declarations(cls)
+        return _DECLARATIONS.get(cls) or _declarations(cls)
 
-    def items(self) -> Iterator[tuple[str, str, Declaration, Any]]:
-        """Yield (field, key, declaration, value) for every value but None; the key is "" for fields without names."""
-        for name, declaration in self.declarations().items():
+    def items(self) -> list[tuple[str, str, Declaration, Any]]:
+        """Return (field, key, declaration, value) for every value but None; the key is "" for fields without names."""
+        values: list[tuple[str, str, Declaration, Any]] = []
+        for name, declaration in (_DECLARATIONS.get(type(self)) or _declarations(type(self))).items():
             value = getattr(self, name)
             if value is None:
                 continue
             if declaration.keyed:
-                for key, entry in value.items():
-                    yield name, key, declaration, entry
+                values += [(name, key, declaration, entry) for key, entry in value.items()]
             else:
-                yield name, "", declaration, value
+                values.append((name, "", declaration, value))
+        return values
 
     def checked(self) -> Self:
         """Return the message if it is as declared.
@@ -321,7 +322,7 @@ class Message:
             A field is missing, of another type, shape or dtype, or not finite.
         """
         lengths: dict[str, int] = {}
-        for name, declaration in self.declarations().items():
+        for name, declaration in (_DECLARATIONS.get(type(self)) or _declarations(type(self))).items():
             value = getattr(self, name)
             if value is None and not declaration.optional:
                 raise MessageError("a required field must have a value; got None", where=place(type(self), name))

@@ -60,7 +60,11 @@ class Release(Message):
     @classmethod
     def tells_of_patients(cls) -> bool:
         """Return whether a field depends on patients' records, so that it costs privacy."""
-        return cls.concerns_patients and not all(declaration.public for declaration in cls.declarations().values())
+        told = _TELLS_OF_PATIENTS.get(cls)
+        if told is None:
+            is_public = all(declaration.public for declaration in cls.declarations().values())
+            told = _TELLS_OF_PATIENTS[cls] = cls.concerns_patients and not is_public
+        return told
 
     def patients_behind(self, field: str, key: str) -> int | None:
         """Return the number of records behind a value; None if the release does not state it."""
@@ -79,6 +83,7 @@ class Acknowledgement(Release):
     concerns_patients: ClassVar[bool] = False
 
 
+_TELLS_OF_PATIENTS: dict[type[Release], bool] = {}
 P = TypeVar("P", bound="SitePart")
 A = TypeVar("A", bound=Message)
 R = TypeVar("R", bound=Release)
