@@ -9,8 +9,10 @@ DEEP ?= 1
 
 # Byte code is left to the first import: most of it is never needed, and it is half of the time of an installation.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --no-compile
-LOCK := $(UV) pip compile pyproject.toml --quiet --universal --python-version 3.11 \
-	--generate-hashes --custom-compile-command "make lock" --extra parquet --group build
+LOCKING := --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" \
+	--extra parquet --group build
+LOCK := $(UV) pip compile pyproject.toml $(LOCKING)
+LOCK_SITES := $(UV) pip compile pyproject.toml sites/pyproject.toml $(LOCKING) --no-emit-package multicentre
 
 CREATED := $(VENV)/created.stamp
 CORE := $(VENV)/core.stamp
@@ -30,6 +32,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 WORKERS := --numprocesses auto --dist loadfile
 KERNELS := $(wildcard tests/unit/*/kernels)
 PAPERS := $(VENV)/papers.stamp
+SITES := $(VENV)/sites.stamp
 
 # Byte code is kept for the next run, and for the many processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -60,7 +63,7 @@ test-all: test test-rest ## everything
 
 test-rest: $(NETWORKS) $(TOOLS) ## what make test leaves out: slow tests, more examples, docstrings (DEEP=0: without torch)
 	$(PYTEST) $(WORKERS) --hypothesis-profile=full -m "slow or hypothesis" --durations=20
-	$(PYTEST) $(WORKERS) --doctest-modules src papers/src
+	$(PYTEST) $(WORKERS) --doctest-modules src papers/src sites/src
 
 test-exhaustive: $(NETWORKS) $(TOOLS) ## slow tests of contracts in every combination, of which make test-rest runs a part (hours)
 	$(PYTEST) $(WORKERS) --every-combination -m "slow" tests/contracts tests/guarantees
@@ -94,7 +97,7 @@ format: $(TOOLS) ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --quiet --fix
 	$(BIN)/ruff format --quiet
 
-wheel: $(CORE) ## build sdist and wheel into dist; install and try them on each of PYTHONS (newest dependencies, minutes)
+wheel: $(CORE) ## build sdists and wheels into dist; install and try them on each of PYTHONS (newest dependencies, minutes)
 	@$(BIN)/python deploy/try_wheel.py dist $(PYTHONS)
 
 dossier: $(TOOLS) ## run all comparisons with oracles and write docs/validation.md (minutes)
@@ -102,11 +105,11 @@ dossier: $(TOOLS) ## run all comparisons with oracles and write docs/validation.
 	$(BIN)/python docs/validation.py
 
 lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes newer versions)
-	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra polars --extra dp --extra codes --extra serve --extra word \
+	$(LOCK_SITES) $(UPGRADE) --extra boost --extra polars --extra dp --extra codes --extra word \
 		--group test --group torch-needs --output-file requirements/test.lock
 	$(LOCK) $(UPGRADE) --constraint requirements/test.lock --output-file requirements/core.lock
-	$(LOCK) $(UPGRADE) --extra flower --constraint requirements/test.lock --output-file requirements/flower.lock
-	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra bench --group test \
+	$(LOCK_SITES) $(UPGRADE) --constraint requirements/test.lock --output-file requirements/flower.lock
+	$(LOCK_SITES) $(UPGRADE) --extra boost --extra bench --group test \
 		--constraint requirements/test.lock --output-file requirements/bench.lock
 	$(LOCK) $(UPGRADE) --group mutation --constraint requirements/test.lock --output-file requirements/mutation.lock
 	$(LOCK) $(UPGRADE) --group docs --constraint requirements/test.lock --output-file requirements/docs.lock
@@ -143,12 +146,17 @@ $(PAPERS): papers/pyproject.toml $(CORE)
 	@$(INSTALL) --no-deps --no-build-isolation --editable papers
 	@touch $@
 
-$(TOOLS): requirements/test.lock $(PAPERS)
+$(SITES): sites/pyproject.toml $(CORE)
+	@echo "Installing the distribution for real sites into $(VENV)"
+	@$(INSTALL) --no-deps --no-build-isolation --editable sites
+	@touch $@
+
+$(TOOLS): requirements/test.lock $(PAPERS) $(SITES)
 	@echo "Installing the locked test tools into $(VENV) (once; about a minute)"
 	@$(INSTALL) --no-deps --require-hashes -r requirements/test.lock
 	@touch $@
 
-$(FLOWER): requirements/flower.lock $(CORE)
+$(FLOWER): requirements/flower.lock $(SITES)
 	@echo "Installing Flower into $(VENV) (once; about half a minute)"
 	@$(INSTALL) --no-deps --require-hashes -r requirements/flower.lock
 	@touch $@

@@ -1,13 +1,20 @@
-"""Collection rules and Hypothesis profiles, shared by the tests and the doctests of modules."""
+"""Collection rules, Hypothesis profiles and common fixtures of the tests of all distributions and of doctests."""
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-_NEED = {"torch": "papers/src/multicentre_papers/baselines/vae/*", "flwr": "src/multicentre/engines/flower/*"}
+# Location of the data sets that the package does not ship.
+_SIBLING = Path(__file__).resolve().parent.parent / "shared" / "data"
+if _SIBLING.is_dir():
+    os.environ.setdefault("MULTICENTRE_DATA", str(_SIBLING))
+
+_NEED = {"torch": "papers/src/multicentre_papers/baselines/vae/*", "flwr": "sites/src/multicentre_sites/flower/*"}
 collect_ignore_glob = [files for library, files in _NEED.items() if not find_spec(library)]
 
 # No test fails because a machine is slow, busy or unlucky: there is no deadline, and the quick profile always draws the
@@ -42,3 +49,19 @@ def _is_left_out(item: pytest.Item) -> bool:
     if dealt is None or item.get_closest_marker("slow") is None:
         return False
     return crc32(item.nodeid.encode()) % int(dealt.args[0]) != 0
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _without_fsync() -> Iterator[None]:
+    """Skip fsync: it protects from power cuts alone, and takes most of the time of some tests on a slow disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture
+def seeded_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the noise of differential privacy from a seed, where a test is not about the noise itself."""
+    from support.noise import seed_noise
+
+    seed_noise(monkeypatch)

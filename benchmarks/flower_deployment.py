@@ -21,18 +21,18 @@ from typing import Any, Self
 from flower_site import STUDY
 
 import multicentre as mc
-from multicentre.deployment.approvals import approve
-from multicentre.deployment.bundle import sign_app
-from multicentre.deployment.coordinator_folder import CONNECTION, Consortium
-from multicentre.deployment.enrolment import Enrolment
-from multicentre.deployment.flower_commands import ask, flower_settings, program
-from multicentre.deployment.new_coordinator_folder import ConsortiumOptions, create_consortium
-from multicentre.deployment.new_site_folder import make_site
-from multicentre.deployment.process import end_process_groups
-from multicentre.deployment.proposals import recognise
-from multicentre.deployment.site_connection import connect_sites
-from multicentre.deployment.site_folder import read_site
-from multicentre.deployment.site_service import card_of
+from multicentre_sites.deployment.approvals import approve
+from multicentre_sites.deployment.bundle import sign_app
+from multicentre_sites.deployment.coordinator_folder import CONNECTION, Consortium
+from multicentre_sites.deployment.enrolment import Enrolment
+from multicentre_sites.deployment.flower_commands import ask, flower_settings, program
+from multicentre_sites.deployment.new_coordinator_folder import ConsortiumOptions, create_consortium
+from multicentre_sites.deployment.new_site_folder import make_site
+from multicentre_sites.deployment.process import end_process_groups
+from multicentre_sites.deployment.proposals import recognise
+from multicentre_sites.deployment.site_connection import connect_sites
+from multicentre_sites.deployment.site_folder import read_site
+from multicentre_sites.deployment.site_service import card_of
 
 HERE = Path(__file__).resolve().parent
 PROXY = "nginx" if shutil.which("nginx") else "none"

@@ -17,10 +17,10 @@ import numpy as np
 import multicentre as mc
 from multicentre.core.messages import Message, array
 from multicentre.core.steps import Release, SitePart, step
-from multicentre.deployment import site_process
-from multicentre.deployment.site_folder import Site, read_site
 from multicentre.federation import facts_of, new_guard, open_site
 from multicentre.privacy.ledger import Ledger
+from multicentre_sites.deployment import site_process
+from multicentre_sites.deployment.site_folder import Site, read_site
 
 STUDY = "benchmark"
 PATIENTS = np.ones((20, 2))

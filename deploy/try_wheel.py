@@ -1,5 +1,6 @@
-"""Build the sdist and, from it, the wheel; install the wheel in a new environment per Python and run the demo there.
+"""Build the sdist and, from it, the wheel, and the same of multicentre-sites; try both in a new environment per Python.
 
+The demo runs with the library alone. Then the wheel for real sites is installed, whose commands join the library's.
 Dependencies are the newest that pip resolves, not those of the locks, since that is what a user's `pip install` takes.
 
     python deploy/try_wheel.py dist python3.11 python3.12 python3.13 python3.14
@@ -30,7 +31,8 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     wheel = build(options.folder.resolve())
-    results = {python: try_in_new_environment(wheel, python) for python in options.pythons}
+    sites = build_sites(options.folder.resolve())
+    results = {python: try_in_new_environment(wheel, sites, python) for python in options.pythons}
     for python, result in results.items():
         print(f"{python}: {result}")
     sys.exit(any(result.startswith("failed") for result in results.values()))
@@ -56,24 +58,34 @@ def build(folder: Path) -> Path:
     return wheel
 
 
+def build_sites(folder: Path) -> Path:
+    """Return the wheel of multicentre-sites; its sdist is next to it."""
+    os.chdir(ROOT / "sites")
+    sdist, wheel = folder / build_sdist(str(folder)), folder / build_wheel(str(folder))
+    os.chdir(ROOT)
+    with zipfile.ZipFile(wheel) as archive:
+        check_templates(archive.namelist(), "sites/src/multicentre_sites")
+    print(f"{sdist.name}: {sdist.stat().st_size:,} bytes\n{wheel.name}: {wheel.stat().st_size:,} bytes")
+    return wheel
+
+
 def check_names(names: list[str], needed: tuple[str, ...], archive: Path) -> None:
     absent = [end for end in needed if not any(name.endswith(end) for name in names)]
     if absent:
         raise SystemExit(f"{archive.name} must hold {', '.join(absent)}; it does not.")
 
 
-def check_templates(names: list[str]) -> None:
+def check_templates(names: list[str], package: str = "src/multicentre") -> None:
     """Check that every file of the package's folder that git tracks is in the wheel."""
-    listed = subprocess.run(
-        ["git", "ls-files", "src/multicentre"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    absent = {line.removeprefix("src/") for line in listed.stdout.splitlines() if (ROOT / line).exists()} - set(names)
+    listed = subprocess.run(["git", "ls-files", package], cwd=ROOT, capture_output=True, text=True, check=False)
+    parent = package.rpartition("/")[0] + "/"
+    absent = {line.removeprefix(parent) for line in listed.stdout.splitlines() if (ROOT / line).exists()} - set(names)
     if absent:
         raise SystemExit(f"{len(absent)} files of the package are not in the wheel: {sorted(absent)[:5]}")
 
 
-def try_in_new_environment(wheel: Path, python: str) -> str:
-    """Return the result of installing the wheel and running the demo outside the repository."""
+def try_in_new_environment(wheel: Path, sites: Path, python: str) -> str:
+    """Return the result of installing the wheels and running the demo outside the repository."""
     if shutil.which(python) is None:
         return "not run: there is no such interpreter"
     with tempfile.TemporaryDirectory() as folder:
@@ -86,6 +98,10 @@ def try_in_new_environment(wheel: Path, python: str) -> str:
             [bin_folder / "multicentre", "--help"],
             [bin_folder / "multicentre", "doctor"],
             [bin_folder / "multicentre", "demo"],
+            [bin_folder / "pip", "install", "--quiet", "--disable-pip-version-check", sites],
+            [bin_folder / "pip", "check"],
+            [bin_folder / "multicentre", "site", "--help"],
+            [bin_folder / "multicentre", "study", "init", "hub", "--host", "fl.example.org"],
         ]
         for step in steps:
             # pip needs the settings of this machine, such as the address of its index; the package must not.

@@ -6,7 +6,7 @@ import pytest
 import multicentre as mc
 from support.method_cases import CASES, COMPARED, NEED_TORCH
 
-pytest.importorskip("flwr", reason="the extra flower is not installed")
+pytest.importorskip("flwr", reason="flwr is not installed")
 
 from support.loopback import Renamed, connected_agents
 

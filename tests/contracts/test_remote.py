@@ -74,10 +74,10 @@ def test_letters_that_are_lost_or_come_twice_change_no_bit_and_no_ledger(name, s
 
 
 def test_flower_messages_change_no_bit(name, tmp_path, monkeypatch):
-    pytest.importorskip("flwr", reason="the extra flower is not installed")
+    pytest.importorskip("flwr", reason="flwr is not installed")
     from support.local_grid import local_carrier
 
-    monkeypatch.setattr("multicentre.engines.flower.carrier._SHORTEST_POLL_S", 0.001)
+    monkeypatch.setattr("multicentre_sites.flower.carrier._SHORTEST_POLL_S", 0.001)
     carrier = local_carrier(handlers_of(name, tmp_path).handles)
     assert_same_bits(reference(name, True)[0], fit(name, carrier, secure_sum=True))
 

@@ -14,8 +14,6 @@ from multicentre.core.calls import Call, Selection, StateCommand, encode_call
 from multicentre.core.messages import Nothing, count
 from multicentre.core.site_runtime import SiteRuntime
 from multicentre.core.steps import Acknowledgement, Release, SitePart, step
-from multicentre.deployment.approvals import revoke
-from multicentre.deployment.site_folder import read_site
 from multicentre.engines.remote import engine, request_handler
 from multicentre.engines.remote.opening import Opening
 from multicentre.engines.remote.packing import MAX_TEXT, Reply, Request, pack_command, pack_error, unpack_error
@@ -37,6 +35,8 @@ from multicentre.privacy.secret_files import Secret
 from multicentre.studies.site_descriptions import check_descriptions
 from multicentre.studies.study_file import read_study
 from multicentre.studies.terms import digest_of, study_protocol
+from multicentre_sites.deployment.approvals import revoke
+from multicentre_sites.deployment.site_folder import read_site
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.remote_sites import ByHand
 from support.studies_toy import STUDY, TOY, Calls, FedViewMeans, Guess, ViewMeansSite, write_study

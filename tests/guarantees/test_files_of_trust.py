@@ -15,11 +15,6 @@ from multicentre.core import storage
 from multicentre.core import storage as files
 from multicentre.core.noise_plan import Noise
 from multicentre.core.storage import check_owner_writes_alone, held, read_regular, write_atomically
-from multicentre.deployment.approvals import approve, read_approvals
-from multicentre.deployment.new_site_folder import make_site
-from multicentre.deployment.proposals import recognise
-from multicentre.deployment.site_folder import read_site
-from multicentre.engines.flower.records import Memory
 from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.accountant import cost_of
 from multicentre.privacy.budget import Account
@@ -27,6 +22,11 @@ from multicentre.privacy.cohort_memory import CohortMemory
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, ledger_as_csv, read_ledger, repair_ledger, verify_ledger
 from multicentre.privacy.policy import Policy
+from multicentre_sites.deployment.approvals import approve, read_approvals
+from multicentre_sites.deployment.new_site_folder import make_site
+from multicentre_sites.deployment.proposals import recognise
+from multicentre_sites.deployment.site_folder import read_site
+from multicentre_sites.flower.records import Memory
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and links as on POSIX systems")
 FORMULAS = [

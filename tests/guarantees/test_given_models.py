@@ -8,13 +8,13 @@ import pytest
 import multicentre as mc
 from multicentre.core.calls import Call
 from multicentre.core.wire import encode
-from multicentre.deployment.study_permissions import permissions_of
 from multicentre.errors import DisclosureRefused
 from multicentre.studies.study_file import study_from_mapping
 from multicentre.validation import ClassifierValidation, RegressorValidation, model_from_mapping
 from multicentre.validation.external.site import GivenClassPart
 from multicentre.validation.scoring.judging import Scored
 from multicentre.validation.scoring.tables import table_model
+from multicentre_sites.deployment.study_permissions import permissions_of
 
 SITES = ("graz", "lyon", "oslo")
 SCORE = {"family": "binomial", "intercept": -1.0, "coefficients": {"age": 0.5}}

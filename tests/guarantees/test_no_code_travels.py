@@ -1,4 +1,4 @@
-"""Nothing in the library or in the reproductions of papers can turn bytes into code."""
+"""Nothing in the library, at real sites or in the reproductions of papers can turn bytes into code."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = (ROOT / "src" / "multicentre", ROOT / "papers" / "src" / "multicentre_papers")
+SOURCES = (
+    ROOT / "src" / "multicentre",
+    ROOT / "papers" / "src" / "multicentre_papers",
+    ROOT / "sites" / "src" / "multicentre_sites",
+)
 MODULES = {
     "pickle",
     "cPickle",

@@ -41,7 +41,7 @@ def test_a_promise_names_tests_that_exist(promise):
     tests = attacks()[promise]
     assert tests
     for file, function in tests:
-        assert file.startswith(("tests/", "papers/tests/")), f"{promise}: {file}"
+        assert file.startswith(("tests/", "papers/tests/", "sites/tests/")), f"{promise}: {file}"
         assert any(name.startswith("test_") for name in functions_of(file)), f"{promise}: {file} holds no test"
         assert not function or function in functions_of(file), f"{promise}: {file} has no {function}"
 

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from multicentre.cli import app
 from multicentre.core.calls import Call, encode_call
-from multicentre.deployment.site_folder import read_site
 from multicentre.engines.remote.opening import Opening
 from multicentre.engines.remote.packing import Reply, Request
 from multicentre.errors import ConfigurationError, IntegrityError
@@ -22,6 +21,7 @@ from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.studies import read_study, resume_run, run_study
 from multicentre.studies.terms import digest_of
+from multicentre_sites.deployment.site_folder import read_site
 from support.ledger_forgery import cut_off, lines_of, write_anew
 from support.real_sites import Hospitals
 from support.studies_toy import STUDY, TOY, FedViewMeans, Guess, Interrupts, ViewMeansSite, write_study

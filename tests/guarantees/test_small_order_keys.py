@@ -7,9 +7,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from multicentre.deployment.analysts import AnalystCard
-from multicentre.deployment.proposals import recognise
-from multicentre.deployment.site_cards import SiteCard
 from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.ledger_heads import Head, Statement
@@ -17,6 +14,9 @@ from multicentre.privacy.ledger_witnesses import Witness
 from multicentre.privacy.secure_sum.identity import Identity, check_public, has_small_order, verify
 from multicentre.privacy.secure_sum.mask import exchange
 from multicentre.privacy.secure_sum.site import MaskingSeal
+from multicentre.privacy.site_cards import SiteCard
+from multicentre_sites.deployment.analysts import AnalystCard
+from multicentre_sites.deployment.proposals import recognise
 from support.coordinators import make_card
 
 P = 2**255 - 19

@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = (ROOT / "src" / "multicentre", ROOT / "papers" / "src" / "multicentre_papers")
+SOURCES = (
+    ROOT / "src" / "multicentre",
+    ROOT / "papers" / "src" / "multicentre_papers",
+    ROOT / "sites" / "src" / "multicentre_sites",
+)
 PAGE = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
 
 FLAGS = "nobody: a number of sites, or a power of two"

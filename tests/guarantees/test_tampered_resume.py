@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.deployment.site_folder import read_site
 from multicentre.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import read_study, resume_run, run_study
 from multicentre.studies.terms import digest_of, study_terms
+from multicentre_sites.deployment.site_folder import read_site
 from support.ledger_forgery import lines_of, write_anew
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.studies_toy import TOY, FedViewMeans, Interrupts, write_study

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = (ROOT / "src" / "multicentre", ROOT / "papers" / "src" / "multicentre_papers")
+SOURCES = (
+    ROOT / "src" / "multicentre",
+    ROOT / "papers" / "src" / "multicentre_papers",
+    ROOT / "sites" / "src" / "multicentre_sites",
+)
 
 NAMES = "names, units and classes that count as public; the request is empty"
 TAKES = "stores the request after checks of its ranges and of names; no patient decides the acknowledgement"

@@ -10,8 +10,6 @@ import multicentre as mc
 from multicentre.core.calls import Call
 from multicentre.core.messages import Nothing
 from multicentre.core.noise_plan import Noise
-from multicentre.deployment.site_folder import read_site
-from multicentre.deployment.site_service import DeployedSiteService
 from multicentre.engines.remote.opening import Opening
 from multicentre.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.estimator.registry import METHODS
@@ -23,6 +21,8 @@ from multicentre.privacy.minimum_counts import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.patient_counts import People
 from multicentre.studies import read_study
 from multicentre.studies.terms import digest_of
+from multicentre_sites.deployment.site_folder import read_site
+from multicentre_sites.deployment.site_service import DeployedSiteService
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.studies_toy import TOY, write_study
 from support.toy_private import ClippedSite, ClippedSum, federate_privately, plan_of

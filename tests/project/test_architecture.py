@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "multicentre"
+SITES = ROOT / "sites" / "src" / "multicentre_sites"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
@@ -54,7 +55,7 @@ def test_the_journey_of_a_call_is_that_of_the_code():
 def test_paths_on_the_page_exist():
     paths = re.findall(r"`((?:\w+/)+\w+\.py)`", PAGE)
     assert len(paths) > 10
-    assert [path for path in paths if not any((base / path).exists() for base in (ROOT, SOURCE))] == []
+    assert [path for path in paths if not any((base / path).exists() for base in (ROOT, SOURCE, SITES))] == []
 
 
 # A session belongs to a consortium, and a summation runs within a session: their types name each other.
@@ -64,7 +65,7 @@ CIRCLES = [{"multicentre.core.consortium", "multicentre.core.session", "multicen
 def imported_modules():
     """Return the modules that each module imports, also within functions and for types only."""
     files = {}
-    for folder in (ROOT / "src", ROOT / "papers" / "src"):
+    for folder in (ROOT / "src", ROOT / "papers" / "src", ROOT / "sites" / "src"):
         for path in folder.rglob("*.py"):
             files[".".join(path.relative_to(folder).with_suffix("").parts)] = path
     imports = {}

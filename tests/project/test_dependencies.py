@@ -1,4 +1,4 @@
-"""Declared dependencies: everything that the package imports is named in its own metadata."""
+"""Declared dependencies: everything that a distribution imports is named in its own metadata."""
 
 import ast
 import sys
@@ -11,9 +11,13 @@ from packaging.utils import canonicalize_name
 
 from multicentre.studies.installation import BASE, declared_packages
 
-SOURCE = Path(__file__).parents[2] / "src" / "multicentre"
+ROOT = Path(__file__).parents[2]
+SOURCES = {
+    "multicentre": ROOT / "src" / "multicentre",
+    "multicentre-sites": ROOT / "sites" / "src" / "multicentre_sites",
+}
 # The rest of pydantic, which pins it and documents imports from it; and pytest, which alone loads our plugin for it.
-FREE = sys.stdlib_module_names | {"multicentre", "pydantic_core", "pytest"}
+FREE = sys.stdlib_module_names | {"multicentre", "multicentre_sites", "pydantic_core", "pytest"}
 
 
 def imported_at(tree):
@@ -27,11 +31,12 @@ def imported_at(tree):
 
 
 @cache
-def imports():
+def imports(distribution="multicentre"):
     """Third-party packages by module of ours that imports them."""
+    source = SOURCES[distribution]
     return [
-        (str(path.relative_to(SOURCE)), name, at_once)
-        for path in sorted(SOURCE.rglob("*.py"))
+        (str(path.relative_to(source)), name, at_once)
+        for path in sorted(source.rglob("*.py"))
         for name, at_once in imported_at(ast.parse(path.read_text()))
         if name not in FREE
     ]
@@ -48,10 +53,16 @@ def undeclared(imported, declared):
     return sorted({(path, name) for path, name, _ in imported if not declared & distributions(name)})
 
 
-def test_every_imported_package_is_declared():
+@pytest.mark.parametrize("distribution", SOURCES)
+def test_every_imported_package_is_declared(distribution):
     # click came with typer until typer brought a copy, and `multicentre --help` failed in every new environment.
-    declared = {name for names in declared_packages().values() for name in names}
-    assert undeclared(imports(), declared) == []
+    declared = {name for names in declared_packages(distribution).values() for name in names}
+    assert undeclared(imports(distribution), declared) == []
+
+
+def test_every_declared_package_of_real_sites_is_imported():
+    imported = {name for _, package, _ in imports("multicentre-sites") for name in distributions(package)}
+    assert set(declared_packages("multicentre-sites")[BASE]) - {"multicentre"} <= imported
 
 
 def test_the_check_reports_a_package_that_only_another_one_brings():
@@ -63,5 +74,5 @@ def test_packages_of_extras_are_imported_where_they_are_used(extra):
     of_extra = set(declared_packages()[extra]) - set(declared_packages()[BASE])
     at_once = {path for path, name, now in imports() if now and of_extra & distributions(name)}
     # Modules that exist for one extra import it at once; they are imported only where that extra is asked for.
-    allowed = ("engines/flower/", "serve/", "survival/learners/networks", "survival/deep_surv/")
+    allowed = ("survival/learners/networks", "survival/deep_surv/")
     assert all(path.startswith(allowed) for path in at_once)

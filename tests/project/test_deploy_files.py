@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from multicentre.deployment.new_site_folder import make_site
+from multicentre_sites.deployment.new_site_folder import make_site
 from support.coordinators import make_consortium
 
 yaml = pytest.importorskip("yaml")
@@ -166,6 +166,7 @@ def test_image_installs_what_the_lock_names_by_its_hashes_and_nothing_else():
     assert all("--no-deps" in one for one in installs)
     assert "--require-hashes" in installs[0]
     assert installs[0].split()[-2:] == ["-r", "/src/requirements/flower.lock"]
+    assert installs[1].split()[-2:] == ["/src", "/src/sites"]
     assert "--no-index" in installs[1]
     assert "--no-build-isolation" in installs[1]
     assert "pip check" in page

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "multicentre"
-INTERNAL = SOURCE / "engines" / "flower" / "internal"
+SOURCE = ROOT / "sites" / "src" / "multicentre_sites"
+INTERNAL = SOURCE / "flower" / "internal"
 PAGE = (ROOT / "docs" / "flower-speed.md").read_text(encoding="utf-8")
 PUBLIC = {"flwr.app", "flwr.serverapp", "flwr.clientapp"}
 
@@ -54,8 +54,8 @@ def test_everything_else_is_on_public_modules():
 
 
 def test_the_error_codes_are_those_of_the_installed_flower():
-    constant = pytest.importorskip("flwr.common.constant", reason="the extra 'flower' is not installed")
-    from multicentre.engines.flower.records import LOST, NOT_APPROVED, STOPPED
+    constant = pytest.importorskip("flwr.common.constant", reason="flwr is not installed")
+    from multicentre_sites.flower.records import LOST, NOT_APPROVED, STOPPED
 
     codes = constant.ErrorCode
     assert (LOST, NOT_APPROVED, STOPPED) == (codes.MESSAGE_UNAVAILABLE, codes.INVALID_FAB, codes.CLIENT_APP_CRASHED)

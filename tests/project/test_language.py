@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "papers" / "src").rglob("*.py")])
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "papers").rglob("*.md")])
+PARTS = (ROOT, ROOT / "papers", ROOT / "sites")
+SOURCES = sorted(path for part in PARTS for path in (part / "src").rglob("*.py"))
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(path for name in ("docs", "papers", "sites") for path in (ROOT / name).rglob("*.md"))]
+)
 
 # Each is idiomatic nowhere, or has a plain word that the rest of the package uses.
 BANNED = {

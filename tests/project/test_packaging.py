@@ -12,7 +12,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "papers").rglob("*.md")]
+SITES = tomllib.loads((ROOT / "sites" / "pyproject.toml").read_text(encoding="utf-8"))
+PAGES = [*ROOT.glob("*.md"), *(path for name in ("docs", "papers", "sites") for path in (ROOT / name).rglob("*.md"))]
 DOCUMENTS = sorted(path for path in PAGES if path.name != "CHANGELOG.md")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", re.MULTILINE)
 
@@ -27,6 +28,7 @@ def read_pins(lock: str) -> dict[str, set[str]]:
 def declared(*parts: str) -> list[Requirement]:
     tables = PROJECT["project"]["optional-dependencies"] | PROJECT["dependency-groups"]
     tables["core"] = PROJECT["project"]["dependencies"]
+    tables["sites"] = [line for line in SITES["project"]["dependencies"] if not line.startswith("multicentre==")]
     return [Requirement(line) for part in parts for line in tables[part]]
 
 
@@ -34,8 +36,9 @@ def declared(*parts: str) -> list[Requirement]:
     ("lock", "parts"),
     [
         ("core.lock", ["core", "parquet", "build"]),
-        ("test.lock", ["core", "parquet", "build", "polars", "test", "torch-needs"]),
-        ("bench.lock", ["core", "parquet", "build", "boost", "flower", "bench", "test"]),
+        ("test.lock", ["core", "sites", "parquet", "build", "polars", "test", "torch-needs"]),
+        ("flower.lock", ["core", "sites", "parquet", "build"]),
+        ("bench.lock", ["core", "sites", "parquet", "build", "boost", "bench", "test"]),
         ("docs.lock", ["core", "parquet", "build", "docs"]),
     ],
 )
@@ -110,5 +113,9 @@ def test_every_place_states_the_same_version() -> None:
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f'__version__ = "{version}"' in (ROOT / "src/multicentre/__init__.py").read_text(encoding="utf-8")
     assert f"\nVersion: {version}\n" in (ROOT / "r" / "DESCRIPTION").read_text(encoding="utf-8")
-    papers = tomllib.loads((ROOT / "papers" / "pyproject.toml").read_text(encoding="utf-8"))
-    assert papers["project"]["version"] == version
+    for name in ("papers", "sites"):
+        project = tomllib.loads((ROOT / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert project["version"] == version
+        assert f"multicentre=={version}" in project["dependencies"]
+        module = ROOT / name / "src" / f"multicentre_{name}" / "__init__.py"
+        assert f'__version__ = "{version}"' in module.read_text(encoding="utf-8")

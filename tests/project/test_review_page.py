@@ -97,5 +97,5 @@ def test_files_on_the_page_exist():
 
 def test_the_page_names_the_module_that_decides_at_a_real_site():
     for path in ("deployment/study_permissions.py", "deployment/site_service.py"):
-        assert f"`{path}`" in PAGE
-        assert (FOLDERS["multicentre"] / path).is_file()
+        assert f"`sites: {path}`" in PAGE
+        assert (ROOT / "sites" / "src" / "multicentre_sites" / path).is_file()

@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 
 import multicentre as mc
-from multicentre.deployment.approvals import approve
-from multicentre.deployment.bundle import sign_app
-from multicentre.deployment.enrolment import Enrolment
-from multicentre.deployment.new_site_folder import make_site
-from multicentre.deployment.process import end_with_parent
-from multicentre.deployment.proposals import recognise
-from multicentre.deployment.site_folder import read_site
-from multicentre.deployment.site_service import card_of
 from multicentre.engines.faults import Faults
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import RunFolder, read_study, run_study
 from multicentre.studies.site_data import read_sites
 from multicentre.studies.study import make_estimator
+from multicentre_sites.deployment.approvals import approve
+from multicentre_sites.deployment.bundle import sign_app
+from multicentre_sites.deployment.enrolment import Enrolment
+from multicentre_sites.deployment.new_site_folder import make_site
+from multicentre_sites.deployment.process import end_with_parent
+from multicentre_sites.deployment.proposals import recognise
+from multicentre_sites.deployment.site_folder import read_site
+from multicentre_sites.deployment.site_service import card_of
 from support.coordinators import Running, make_consortium
 from support.processes import command_line, processes_of
 from support.proxies import address_of

@@ -10,11 +10,11 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from multicentre.deployment.coordinator_folder import Consortium
-from multicentre.deployment.flower_commands import Command, flower_settings, program
-from multicentre.deployment.new_coordinator_folder import ConsortiumOptions, create_consortium
-from multicentre.deployment.process import end_process_groups
-from multicentre.deployment.site_cards import SiteCard, write_card
+from multicentre.privacy.site_cards import SiteCard, write_card
+from multicentre_sites.deployment.coordinator_folder import Consortium
+from multicentre_sites.deployment.flower_commands import Command, flower_settings, program
+from multicentre_sites.deployment.new_coordinator_folder import ConsortiumOptions, create_consortium
+from multicentre_sites.deployment.process import end_process_groups
 from support.ports import free_ports
 from support.processes import processes_of
 from support.proxies import PROXY, address_of

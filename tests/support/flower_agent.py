@@ -7,8 +7,8 @@ import threading
 import time
 from pathlib import Path
 
-from multicentre.engines.flower.agent import Agent
 from multicentre.errors import MulticentreError
+from multicentre_sites.flower.agent import Agent
 
 _PATIENCE_S = "600"  # a busy coordinator may take minutes to notice that a process is gone
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from multicentre.deployment.proxy import find_nginx
+from multicentre_sites.deployment.proxy import find_nginx
 from support.ports import free_ports
 from support.waiting import GENEROUS_S, wait_for
 
@@ -40,8 +40,8 @@ publisher = "multicentre"
 fab-format-version = 1
 flwr-version-target = "1.41.0"
 [tool.flwr.app.components]
-serverapp = "multicentre.engines.flower.apps:server_app"
-clientapp = "multicentre.engines.flower.apps:client_app"
+serverapp = "multicentre_sites.flower.apps:server_app"
+clientapp = "multicentre_sites.flower.apps:client_app"
 [tool.flwr.app.config]
 bridge = ""
 """

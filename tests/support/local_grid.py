@@ -19,8 +19,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from multicentre.engines.flower.carrier import GridCarrier
-from multicentre.engines.flower.handshake import Handle, make_client_app
+from multicentre_sites.flower.carrier import GridCarrier
+from multicentre_sites.flower.handshake import Handle, make_client_app
 
 T = TypeVar("T")
 NODE_UNAVAILABLE = 5

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from multicentre.deployment.site_connection import connect_sites
 from multicentre.privacy.secure_sum.identity import Identity
+from multicentre_sites.deployment.site_connection import connect_sites
 from support.coordinators import add_site, call, make_card, make_consortium, running
 from support.method_cases import CASES
 from support.processes import processes_of

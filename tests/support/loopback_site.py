@@ -8,12 +8,12 @@ import threading
 import warnings
 from pathlib import Path
 
-from multicentre.engines.flower.agent import Agent
 from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.estimator.registry import PARTS, find_part
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.secret_files import Secret
 from multicentre.privacy.secure_sum.identity import Identity
+from multicentre_sites.flower.agent import Agent
 from support.method_cases import CASES
 from support.remote_sites import OpenSiteService, policy_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from multicentre.deployment.coordinator_folder import Consortium
-from multicentre.deployment.proxy import find_nginx
+from multicentre_sites.deployment.coordinator_folder import Consortium
+from multicentre_sites.deployment.proxy import find_nginx
 
 NGINX = find_nginx()
 PROXY = "nginx" if NGINX else "none"

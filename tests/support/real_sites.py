@@ -4,15 +4,15 @@ from functools import partial
 from pathlib import Path
 
 import multicentre as mc
-from multicentre.deployment.approvals import approve
-from multicentre.deployment.new_site_folder import make_site
-from multicentre.deployment.proposals import recognise
-from multicentre.deployment.site_folder import read_site
-from multicentre.deployment.site_register import Roster
-from multicentre.deployment.site_service import DeployedSiteService, card_of
 from multicentre.engines.remote.request_handler import RequestHandler
 from multicentre.studies.study_file import read_study
 from multicentre.studies.terms import digest_of
+from multicentre_sites.deployment.approvals import approve
+from multicentre_sites.deployment.new_site_folder import make_site
+from multicentre_sites.deployment.proposals import recognise
+from multicentre_sites.deployment.site_folder import read_site
+from multicentre_sites.deployment.site_register import Roster
+from multicentre_sites.deployment.site_service import DeployedSiteService, card_of
 from support.remote_sites import ByHand
 
 NAMES = ("lyon", "oslo", "porto")

@@ -28,9 +28,6 @@ from multicentre.core.protocol import WIRE_PROTOCOL, protocol_of
 from multicentre.core.steps import Acknowledgement, SitePart, step
 from multicentre.core.wire import encode
 from multicentre.data.flow import FlowPart
-from multicentre.deployment import analyst_link
-from multicentre.deployment.analyst_link import Order
-from multicentre.deployment.analysts import AnalystCard
 from multicentre.engines.remote import batches, packing
 from multicentre.engines.remote.opening import AnalystRequest, Opening
 from multicentre.engines.remote.packing import Reply, Request
@@ -44,6 +41,9 @@ from multicentre.privacy.secure_sum.site import MaskingKeys
 from multicentre.studies import read_study
 from multicentre.studies.terms import digest_of
 from multicentre.validation.folds.subgroups import SubgroupFolds
+from multicentre_sites.deployment import analyst_link
+from multicentre_sites.deployment.analyst_link import Order
+from multicentre_sites.deployment.analysts import AnalystCard
 from support.real_sites import Hospitals
 from support.studies_toy import TOY, write_study
 
@@ -143,7 +143,7 @@ def wire_content() -> dict[str, Any]:
 
 def flower_content() -> dict[str, Any]:
     """Return the names within the records of Flower in which requests and replies travel."""
-    from multicentre.engines.flower import records
+    from multicentre_sites.flower import records
 
     packed = [records.pack_payload(bytes(size)) for size in (1, 2 * 10**6)]
     packed += [records.pack_failure(Unreachable(reason)) for reason in get_args(Reason)]

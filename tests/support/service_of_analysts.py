@@ -8,11 +8,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from multicentre.deployment import analyst_run
-from multicentre.deployment.analyst_service import AnalystService
-from multicentre.deployment.coordinator_folder import Consortium
-from multicentre.deployment.private_files import check_secrets, nothing_for_others
 from multicentre.estimator.registry import METHODS
+from multicentre_sites.deployment import analyst_run
+from multicentre_sites.deployment.analyst_service import AnalystService
+from multicentre_sites.deployment.coordinator_folder import Consortium
+from multicentre_sites.deployment.private_files import check_secrets, nothing_for_others
 from support.real_sites import Hospitals
 from support.remote_sites import ByHand
 from support.studies_toy import TOY

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from multicentre.deployment.new_site_folder import make_site
-from multicentre.serve.application import make_application
-from multicentre.serve.door import Access
+from multicentre_sites.deployment.new_site_folder import make_site
+from multicentre_sites.serve.application import make_application
+from multicentre_sites.serve.door import Access
 from support.asgi_client import Client
 
 PORT = 8123

@@ -2,80 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from multicentre.lazy import lazy_names
 
-import typer
-import typer.core
+__all__ = ["app", "main"]
 
-from multicentre.cli import (
-    analyst,
-    audit,
-    budget,
-    card,
-    coordinator,
-    datasets,
-    docs,
-    doctor,
-    ledger,
-    reproduce,
-    run,
-    secret,
-    serve,
-    site,
-    watch,
-)
-
-# With rich installed, typer escapes brackets of help texts for an export to HTML, and prints the backslashes.
-typer.core.HAS_RICH = False
-
-app = typer.Typer(
-    name="multicentre",
-    help="Federated statistical learning on multi-centre health data. Start with: multicentre demo",
-    epilog="Exit codes: 0 ok, 2 usage, 3 configuration or data, 4 refused by policy, 5 disclosure refused, 6 quorum "
-    "lost (resumable), 7 not converged, 8 integrity, 70 bug, 130 interrupted.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-
-def _print_version(is_requested: bool) -> None:
-    if is_requested:
-        from multicentre import __version__
-
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    pass
-
-
-app.command("demo")(run.demo)
-app.command("run")(run.run)
-app.command("watch")(watch.watch)
-app.command("serve")(serve.serve)
-app.command("card")(card.card)
-app.command("audit")(audit.audit)
-app.command("budget")(budget.budget)
-app.add_typer(coordinator.study_app, name="study")
-app.add_typer(analyst.app, name="analyst")
-app.add_typer(coordinator.app, name="coordinator")
-app.add_typer(site.app, name="site")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(secret.app, name="secret")
-app.command("report")(run.report)
-app.add_typer(datasets.app, name="datasets")
-app.command("docs")(docs.docs)
-app.command("doctor")(doctor.doctor)
-app.command("reproduce")(reproduce.reproduce)
+# On first use: other distributions import modules of this package before their commands join the application.
+__getattr__, __dir__ = lazy_names(__name__, {"app": "commands"}, __all__)
 
 
 def main() -> None:
     """Run the command line."""
+    from multicentre.cli.commands import app
+
     app()

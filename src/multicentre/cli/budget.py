@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from multicentre.cli.console import AsJson, align, handle_errors, show, show_jso
 if TYPE_CHECKING:
     from multicentre.privacy.policy import Policy
 
+_SETTINGS = "site.toml"  # of a real site
 NOTHING = 1e-3  # share of the budget; a smaller remainder is too little for any useful release
 
 
@@ -48,20 +50,16 @@ def budget(
         show("\n\n".join(pages))
 
 
-def _policies(path: Path) -> dict[str, Policy]:
+def _policies(path: Path) -> Mapping[str, Policy]:
     """Return the policy of a file under an empty label, or those of a real site's settings."""
+    from multicentre.cli.real_sites import function_of_sites
     from multicentre.core.parsing import read_toml
-    from multicentre.deployment.site_folder import SETTINGS, read_site
     from multicentre.privacy.policy import Policy
 
-    if path.name != SETTINGS or "site" not in read_toml(path, SETTINGS):
+    if path.name != _SETTINGS or "site" not in read_toml(path, _SETTINGS):
         return {"": Policy.read(path)}
-    site = read_site(path.parent)
-    of_studies = [name for name, overrides in site.settings.studies.items() if overrides.policy is not None]
-    return {
-        f"{site.name}, [policy]": site.policy_for(""),
-        **{f"{site.name}, study {name}": site.policy_for(name) for name in of_studies},
-    }
+    policies: Mapping[str, Policy] = function_of_sites("policies", f"the file {_SETTINGS} of a real site")(path)
+    return policies
 
 
 def _page(name: str, site_budget: dict[str, Any]) -> str:

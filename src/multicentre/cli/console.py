@@ -8,11 +8,10 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 
@@ -37,36 +36,6 @@ def show_json(value: Any) -> None:
     from multicentre.studies.serialisation import to_json
 
     typer.echo(to_json(value), nl=False)
-
-
-class StatusFormat(str, Enum):  # noqa: UP042  # typer reads it from Python 3.11 on
-    """Format of a service's state."""
-
-    text = "text"
-    prometheus = "prometheus"
-
-
-Format = Annotated[
-    StatusFormat, typer.Option("--format", help="prometheus: exit status 0 also if the service does not work.")
-]
-
-
-def show_status(
-    service: Literal["site", "coordinator"], state: Mapping[str, Any], chosen: StatusFormat, as_json: bool
-) -> None:
-    """Print the state of a site or a coordinator, and exit with the status of a fault unless it works."""
-    from multicentre.deployment.status import metrics_of
-    from multicentre.errors import ConfigurationError
-
-    if chosen is StatusFormat.prometheus:
-        return show(metrics_of(service, state))
-    if as_json:
-        show_json(state)
-    else:
-        show(align([["what", "state"], *([name, str(value)] for name, value in state.items())]))
-    if not state["ok"]:
-        raise typer.Exit(ConfigurationError.exit_code)
-    return None
 
 
 def notify(text: str) -> None:

@@ -34,9 +34,9 @@ def doctor(
 ) -> None:
     """Check the installation, the folders and the clock.
 
-    The checks cover Python, packages, extras, data folders, the output folder and the clock.
+    The checks cover Python, packages, extras, companion packages, data folders, the output folder and the clock.
     """
-    checks = [_python(), *_packages(), *_extras(), *_data_folders(), _writable(output), _clock()]
+    checks = [_python(), *_packages(), *_extras(), *_companions(), *_data_folders(), _writable(output), _clock()]
     unfit = any(check.needed and not check.ok for check in checks)
     if as_json:
         show_json({"ok": not unfit, "checks": [dataclasses.asdict(check) for check in checks]})
@@ -78,6 +78,20 @@ def _extras() -> list[Check]:
             present = ", ".join(f"{package} {version}" for package, version in versions.items() if version)
             detail = present if ok else f'pip install "multicentre[{extra}]"'
             checks.append(Check(f"extra {extra}", ok, detail, needed=False))
+    return checks
+
+
+def _companions() -> list[Check]:
+    """Check the distributions that the library works without, and the packages that an installed one needs."""
+    from multicentre.studies.installation import BASE, COMPANIONS, declared_packages, installed_version
+
+    checks = []
+    for companion in COMPANIONS:
+        version = installed_version(companion)
+        checks.append(Check(companion, version is not None, version or f"pip install {companion}", needed=False))
+        others = sorted(set(declared_packages(companion)[BASE]) - {"multicentre", *declared_packages()[BASE]})
+        versions = {name: installed_version(name) for name in others}
+        checks += [Check(name, found is not None, found or "not installed") for name, found in versions.items()]
     return checks
 
 

@@ -14,8 +14,6 @@ from multicentre.cli.console import AsJson, align, handle_errors, notify, show, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from multicentre.deployment.certificates import Fingerprints
-    from multicentre.deployment.coordinator_folder import Consortium
     from multicentre.privacy.ledger import Entry
     from multicentre.privacy.ledger_comparison import Difference
 
@@ -65,7 +63,7 @@ def verify(
 
     Every entry must be signed by the site. Changed, removed, inserted or cut-off entries are detected.
     """
-    from multicentre.deployment.ledger_verification import Evidence, verify_ledgers
+    from multicentre.studies.ledger_verification import Evidence, verify_ledgers
 
     ledgers, evidence = _ledgers(where, site), Evidence.of(where, key or (), witness or ())
     verified = verify_ledgers(where, ledgers, evidence, site)
@@ -235,19 +233,3 @@ def _table(entries: list[Entry]) -> str:
     columns = [*COLUMNS, REQUESTER] if signed else list(COLUMNS)
     texts = [describe_entry(entry) for entry in entries]
     return align([columns, *([text[column] for column in columns] for text in texts)])
-
-
-COMPARE = "Compare these by telephone with what the sites' commands print (site approve; authority: site check):"
-
-
-def read_fingerprints(consortium: Consortium) -> Fingerprints:
-    """Return the fingerprints of the files that a coordinator gives to its sites."""
-    from multicentre.deployment.certificates import Fingerprints
-
-    return Fingerprints.of(consortium.public)
-
-
-def show_fingerprints(fingerprints: Fingerprints) -> None:
-    """Print fingerprints, with instructions for their comparison."""
-    notify(COMPARE)
-    show(str(fingerprints))

@@ -12,9 +12,7 @@ from multicentre.cli.console import AsJson, handle_errors, notify, program, show
 
 if TYPE_CHECKING:
     from multicentre.core.rounds import Listener
-    from multicentre.engines.remote.opening import Sign
-    from multicentre.studies import RunFolder, Study
-    from multicentre.studies.runner import Connect
+    from multicentre.studies import RunFolder
 
 
 @handle_errors
@@ -26,7 +24,8 @@ def run(
         Path | None,
         typer.Option(
             metavar="SOCKET|FOLDER",
-            help="Run over real sites: socket of a coordinator's service, or its folder for its administrator.",
+            help="Run over real sites: socket of a coordinator's service, or its folder for its administrator. "
+            "Needs multicentre-sites.",
         ),
     ] = None,
     analyst: Annotated[
@@ -44,18 +43,19 @@ def run(
     Sites are simulated by default and real with --coordinator. With --resume, an interrupted run is continued.
     """
     from multicentre.cli.progress import progress
+    from multicentre.cli.real_sites import function_of_sites
     from multicentre.cli.summary import describe_run, finish_run, run_as_dict
 
     if (study is None) == (resume is None):
         raise typer.BadParameter("Give either a study or --resume RUN.")
     if resume is not None and output is not None:
         raise typer.BadParameter("Omit --output: a resumed run stays in its folder.")
-    if coordinator is not None and coordinator.is_socket():
-        folder = _run_at_service(study, resume, output, coordinator, analyst)
-    else:
-        _use_folder_of(coordinator)
+    if coordinator is None:
         with progress() as listener:
-            folder = _run(study, resume, output, coordinator, analyst, listener)
+            folder = _run(study, resume, output, listener)
+    else:
+        run_over_sites = function_of_sites("run", "--coordinator")
+        folder = run_over_sites(coordinator, analyst, study=study, resume=resume, output=output)
     try:
         report = finish_run(folder)
     except OSError as error:  # a full disk: the numbers are stored
@@ -71,78 +71,15 @@ def run(
     return None
 
 
-def _use_folder_of(coordinator: Path | None) -> None:
-    """Use the coordinator's folder for temporary files and compiled kernels if the system provides none."""
-    if coordinator is not None:
-        from multicentre.core.disk import use_folder
-        from multicentre.deployment.coordinator_folder import Consortium
+def _run(study: Path | None, resume: Path | None, output: Path | None, listener: Listener) -> RunFolder:
+    """Run or resume a study over simulated sites."""
+    from multicentre.studies import read_study, resume_run, run_study
 
-        use_folder(Consortium.read(coordinator).state)
-
-
-def _run_at_service(
-    study: Path | None, resume: Path | None, output: Path | None, service: Path, analyst: Path | None
-) -> RunFolder:
-    from multicentre.deployment.analyst_client import resume_at_service, run_at_service
-    from multicentre.deployment.analysts import read_analyst
-    from multicentre.errors import ConfigurationError
-    from multicentre.studies import read_study
-
-    if analyst is None:
-        raise ConfigurationError(
-            "--analyst must be given for a coordinator's service",
-            where="--analyst",
-            hint="Name your analyst's folder, or create one: multicentre analyst keygen NAME.",
-        )
-    signer = read_analyst(analyst)
     if resume is not None:
-        return resume_at_service(service, signer, resume, notify)
+        return resume_run(resume, listener=listener)
     assert study is not None
     study_file = read_study(study)
-    return run_at_service(service, signer, study_file if output is None else study_file.with_output(output), notify)
-
-
-def _run(
-    study: Path | None,
-    resume: Path | None,
-    output: Path | None,
-    coordinator: Path | None,
-    analyst: Path | None,
-    listener: Listener,
-) -> RunFolder:
-    from multicentre.studies import RunFolder, read_study, resume_run, run_study
-
-    coordinator_name = coordinator or "FOLDER"
-    sign = None if coordinator is None else _signer(coordinator, analyst)
-    if resume is not None:
-        connect = _connection(coordinator, RunFolder.open(resume).study)
-        return resume_run(resume, listener=listener, connect=connect, coordinator=coordinator_name, sign=sign)
-    assert study is not None
-    study_file = read_study(study)
-    chosen = study_file if output is None else study_file.with_output(output)
-    connect = _connection(coordinator, study_file)
-    return run_study(chosen, listener=listener, connect=connect, coordinator=coordinator_name, sign=sign)
-
-
-def _signer(coordinator: Path, analyst: Path | None) -> Sign:
-    """Return a function that signs a run with the analyst's key, or with the coordinator's key without an analyst."""
-    from multicentre.deployment.analysts import read_analyst
-    from multicentre.deployment.site_connection import sign_as_coordinator
-    from multicentre.engines.remote.opening import sign_opening
-
-    if analyst is None:
-        return sign_as_coordinator(coordinator)
-    signer = read_analyst(analyst)
-    return lambda opening: sign_opening(opening, signer.identity, signer.card.name)
-
-
-def _connection(coordinator: Path | None, study: Study) -> Connect | None:
-    if coordinator is None:
-        return None
-    from multicentre.deployment.site_connection import connect_sites
-
-    folder = coordinator
-    return lambda: connect_sites(folder, study.sites, notify)
+    return run_study(study_file if output is None else study_file.with_output(output), listener=listener)
 
 
 @handle_errors

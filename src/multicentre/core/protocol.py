@@ -14,7 +14,7 @@ from typing import Any
 from multicentre.core.messages import Message
 from multicentre.core.steps import SitePart, Step
 
-WIRE_PROTOCOL = 6  # raised with every change of the fields of a request or reply, or of the wire format
+WIRE_PROTOCOL = 7  # raised with every change of the fields of a request or reply, or of the wire format
 
 _DIGITS = 16  # 64 bits: tells releases apart, short enough to be compared on a screen; the terms are hashed in full
 _TEXTS = ("what",)  # of a declaration: shown on cards, without effect on values

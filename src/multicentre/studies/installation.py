@@ -11,13 +11,19 @@ from packaging.requirements import Requirement
 BASE = ""  # the dependencies that every installation has, next to the names of extras
 
 
-def declared_packages() -> dict[str, tuple[str, ...]]:
+# Distributions of this project that the library works without.
+COMPANIONS = ("multicentre-papers", "multicentre-sites")
+
+
+def declared_packages(distribution: str = "multicentre") -> dict[str, tuple[str, ...]]:
     """Return the names of the packages that each extra needs on this platform; `BASE` for those of every installation.
 
-    Read from the metadata of the installed package, so that the list cannot differ from what pip installs.
+    Read from the metadata of the installed distribution, so that the list cannot differ from what pip installs. Nothing
+    is declared by a distribution that is not installed.
     """
     packages: dict[str, list[str]] = {BASE: []}
-    for requirement in map(Requirement, requires("multicentre") or ()):
+    declared = requires(distribution) if installed_version(distribution) else None
+    for requirement in map(Requirement, declared or ()):
         extra = _extra_of(requirement)
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             packages.setdefault(extra, []).append(requirement.name)
@@ -36,7 +42,8 @@ def describe_environment() -> dict[str, Any]:
     """Return the versions of Python, this package and its dependencies, and the platform."""
     from multicentre import __version__
 
-    names = sorted({name for packages in declared_packages().values() for name in packages})
+    declared = [*declared_packages().values(), *(declared_packages(name)[BASE] for name in COMPANIONS), COMPANIONS]
+    names = sorted({name for packages in declared for name in packages} - {"multicentre"})
     versions = {name: installed_version(name) for name in names}
     return {
         "python": platform.python_version(),

@@ -7,13 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
-from multicentre.deployment.new_site_folder import make_site
-from multicentre.deployment.site_folder import read_site
 from multicentre.privacy.accountant import Spent
 from multicentre.privacy.budget import Account
 from multicentre.privacy.conversions import rho_of_epsilon
 from multicentre.privacy.guarantee import rounded_down
 from multicentre.privacy.policy import Policy
+from multicentre_sites.deployment.new_site_folder import make_site
+from multicentre_sites.deployment.site_folder import read_site
 
 FACTS = {"study": "pilot", "session": "0.1", "call": 1, "method": "m", "step": "sums"}
 

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from multicentre import __version__, errors
 from multicentre.cli import app
 from multicentre.cli import progress as drawing
-from multicentre.deployment import site_connection
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import Ledger
 from multicentre.studies import RunFolder, read_study
+from multicentre_sites.deployment import site_connection
 from support import studies_toy
 from support.coordinators import make_consortium
 from support.studies_toy import STUDY, TOY, Interrupts, write_study
@@ -367,7 +367,7 @@ def test_doctor(tmp_path, monkeypatch):
     assert {"python", "multicentre", "numpy", "clock"} | extras <= checks.keys()
     assert all(checks[extra]["detail"] for extra in extras)
     assert "ok" in call("doctor").stdout
-    monkeypatch.setattr("multicentre.studies.installation.declared_packages", lambda: {"": ("no-such-package",)})
+    monkeypatch.setattr("multicentre.studies.installation.declared_packages", lambda *_: {"": ("no-such-package",)})
     status, found = told("doctor")
     assert status == 3
     assert not found["ok"]

@@ -35,7 +35,8 @@ def test_an_unknown_page_is_an_error_that_names_the_nearest():
 
 
 def test_messages_name_pages_that_exist_and_no_path_of_the_repository():
-    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
+    folders = (ROOT / "src", ROOT / "sites" / "src")
+    sources = {path: path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")}
     named = {page for text in sources.values() for page in re.findall(r"multicentre docs ([a-z][a-z-]+)\b", text)}
     assert {"study-file", "small-sites", "deployment"} <= named - {"lists"}
     assert named - {"lists"} <= find_pages().keys()

@@ -5,18 +5,18 @@ import json
 import pytest
 
 from multicentre.core.parsing import load_json, load_toml, parse_toml, read_toml
-from multicentre.deployment.analyst_link import Order
-from multicentre.deployment.analysts import AdmittedAnalysts
-from multicentre.deployment.approvals import read_approvals
-from multicentre.deployment.proposals import recognise
-from multicentre.deployment.signed_runs import OpenedRuns
-from multicentre.deployment.site_folder import read_site
-from multicentre.deployment.site_register import SiteRegister
 from multicentre.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.run_ledgers import read_keys
 from multicentre.studies.run_folder import RunFolder
 from multicentre.studies.study_file import read_study
+from multicentre_sites.deployment.analyst_link import Order
+from multicentre_sites.deployment.analysts import AdmittedAnalysts
+from multicentre_sites.deployment.approvals import read_approvals
+from multicentre_sites.deployment.proposals import recognise
+from multicentre_sites.deployment.signed_runs import OpenedRuns
+from multicentre_sites.deployment.site_folder import read_site
+from multicentre_sites.deployment.site_register import SiteRegister
 
 DEPTH = 3000  # more than Python's limit of 1,000 calls
 DEEP_JSON = "[" * DEPTH + "]" * DEPTH

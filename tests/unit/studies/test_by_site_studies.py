@@ -8,7 +8,6 @@ import pytest
 import multicentre as mc
 from multicentre.core.calls import Call
 from multicentre.core.steps import Nothing
-from multicentre.deployment.study_permissions import permissions_of
 from multicentre.errors import ConfigurationError
 from multicentre.regression.site import RegressionSite
 from multicentre.studies.by_site import check_by_site, estimates_by_site
@@ -17,6 +16,7 @@ from multicentre.studies.runner import run_study
 from multicentre.studies.site_data import read_sites
 from multicentre.studies.study_file import read_study
 from multicentre.studies.terms import digest_of
+from multicentre_sites.deployment.study_permissions import permissions_of
 from support.likelihood_cases import CASES, federate, table_of
 from support.remote_sites import ByHand, RequestHandlers
 from support.several_analyses import write_several

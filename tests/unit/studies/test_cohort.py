@@ -11,8 +11,6 @@ from scipy import stats
 
 import multicentre as mc
 from multicentre.cli.summary import describe_run
-from multicentre.deployment.new_site_folder import make_site
-from multicentre.deployment.site_folder import read_site
 from multicentre.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.privacy.policy import NEW_SITE
 from multicentre.reports import render_report
@@ -21,6 +19,8 @@ from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.policy_conflicts import refused_at_new_sites
 from multicentre.studies.terms import digest_of
 from multicentre.validation.folds.subgroups import divide_into_subgroups
+from multicentre_sites.deployment.new_site_folder import make_site
+from multicentre_sites.deployment.site_folder import read_site
 from support.real_sites import NAMES, Hospitals
 from support.remote_sites import ByHand
 

@@ -12,10 +12,6 @@ from typer.testing import CliRunner
 import multicentre as mc
 from multicentre.cli import app
 from multicentre.datasets import simulate_survival
-from multicentre.deployment.analyst_link import Order
-from multicentre.deployment.analyst_run import read_order
-from multicentre.deployment.proposals import recognise
-from multicentre.deployment.study_permissions import permissions_of
 from multicentre.errors import ConfigurationError, IntegrityError
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.studies import read_study, resume_run, run_study, runner
@@ -27,6 +23,10 @@ from multicentre.studies.study import make_estimator
 from multicentre.studies.terms import digest_of, study_terms
 from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.fitted_models.base import pack
+from multicentre_sites.deployment.analyst_link import Order
+from multicentre_sites.deployment.analyst_run import read_order
+from multicentre_sites.deployment.proposals import recognise
+from multicentre_sites.deployment.study_permissions import permissions_of
 from support.survival_toy import STUDY, write_study
 
 TERMS = "\n[run]\ncompare = false\n\n[parameters]\n"

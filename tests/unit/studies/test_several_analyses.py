@@ -16,9 +16,6 @@ from multicentre.cli.results import describe_results
 from multicentre.cli.summary import describe_run
 from multicentre.core.calls import Call
 from multicentre.data import SurvivalAndTable, SurvivalData, TableData
-from multicentre.deployment.site_check import card_at
-from multicentre.deployment.site_folder import read_site
-from multicentre.deployment.study_permissions import permissions_of
 from multicentre.errors import (
     AnalysisWarning,
     ConfigurationError,
@@ -38,6 +35,9 @@ from multicentre.studies.policy_conflicts import check_budgets, study_objections
 from multicentre.studies.study_file import study_from_mapping
 from multicentre.studies.terms import digest_of, study_terms
 from multicentre.survival import FedCox
+from multicentre_sites.deployment.site_check import card_at
+from multicentre_sites.deployment.site_folder import read_site
+from multicentre_sites.deployment.study_permissions import permissions_of
 from support.real_sites import Hospitals, set_terms
 from support.remote_sites import ByHand
 from support.several_analyses import BLOCKS, SITES, write_patients, write_several, write_single

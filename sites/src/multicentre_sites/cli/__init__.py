@@ -1,0 +1,1 @@
+"""Commands for real sites, which join ``multicentre`` by entry points."""

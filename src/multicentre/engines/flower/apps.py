@@ -1,7 +1,0 @@
-"""Flower apps that a bundle names; their code comes from the package that each side has installed."""
-
-from multicentre.engines.flower.handshake import make_client_app
-from multicentre.engines.flower.server import make_server_app
-
-server_app = make_server_app()
-client_app = make_client_app()
