@@ -30,6 +30,7 @@ from multicentre.core.rounds import History, Rounds
 from multicentre.core.session import Session
 from multicentre.errors import DataError, DisclosureRefused
 from multicentre.likelihood.curvature import extrapolate_information
+from multicentre.likelihood.elastic_net import penalised_step
 from multicentre.likelihood.separation import FALLEN, FALLEN_PER_PATIENT, Reported
 from multicentre.likelihood.steps import COARSEST_TOL, step_rounding
 
@@ -147,8 +148,8 @@ class Problem:
         Name of each parameter.
     start : array of shape (w,)
         Parameters of the first round, unless `begin` returns others.
-    ridge : array of shape (w,) or float
-        Weights of the squared parameters in the penalty.
+    ridge, lasso : array of shape (w,) or float
+        Weights of half the squared parameters, and of their absolute values, in the penalty.
     rounding : float
         Largest error of the log-likelihood through the rounding of masked sums.
     gradient_rounding : array of shape (w,) or float
@@ -168,6 +169,7 @@ class Problem:
     names: Sequence[str] = ()
     start: Floats
     ridge: Floats | float = 0.0
+    lasso: Floats | float = 0.0
     rounding: float = 0.0
     gradient_rounding: Floats | float = 0.0
     coarsest_tol: Floats | float = COARSEST_TOL
@@ -191,14 +193,12 @@ class Problem:
 
     def objective(self, point: Floats, value: float) -> float:
         """Return the penalised log-likelihood."""
-        return value - 0.5 * float(np.sum(self.ridge * np.square(point)))
+        return value - float(np.sum(0.5 * self.ridge * np.square(point) + self.lasso * np.abs(point)))
 
     def next_step(self, point: Floats, at: Derivatives) -> Floats:
-        """Return the step to the maximum of the quadratic approximation."""
-        w = len(point)
-        information = at.information + np.diag(np.broadcast_to(self.ridge, w))
-        gradient = at.gradient - self.ridge * point
-        return np.asarray(np.linalg.lstsq(information, gradient, rcond=None)[0], dtype=np.float64)
+        """Return the step to the maximum of the quadratic approximation with the penalties."""
+        ridge, lasso = (np.broadcast_to(each, len(point)) for each in (self.ridge, self.lasso))
+        return penalised_step(at.gradient, at.information, point, ridge, lasso)
 
     def feasible_share(self, point: Floats, step: Floats) -> float:
         """Return the largest power of a half that can be taken of a step."""

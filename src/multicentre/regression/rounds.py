@@ -11,9 +11,8 @@ Before the first round:
    coefficients from which the rounds start.
 
 The rounds are those of :mod:`multicentre.likelihood.newton`; sites return the deviance and the expected second
-derivatives. With a lasso penalty, the step minimises the quadratic approximation with the penalty
-(:mod:`multicentre.regression.penalty`). With an offset, the same rounds also fit a model with an intercept only, which
-the tests compare the fit with.
+derivatives. With an offset, the same rounds also fit a model with an intercept only, which the tests compare the fit
+with.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from multicentre.data.schema import agree_tables
 from multicentre.errors import DataError, SchemaMismatch
 from multicentre.formula.agreement import SharedColumns, share_columns
 from multicentre.formula.grammar import Formula
+from multicentre.likelihood.elastic_net import penalised_step
 from multicentre.likelihood.newton import Derivatives, Maximum, Problem, maximise
 from multicentre.likelihood.separation import Reported
 from multicentre.regression import messages
@@ -50,7 +50,6 @@ from multicentre.regression.maths import (
     to_units,
 )
 from multicentre.regression.patients import STEEPEST, RegressionColumns
-from multicentre.regression.penalty import minimise_penalised
 from multicentre.regression.rounding import COARSE, check_varying, rounding_of
 from multicentre.regression.site import RegressionSite
 
@@ -275,7 +274,9 @@ class RegressionProblem(Problem):
         self.names = agreed.names
         self.reported = agreed.reported(null=null)
         self.is_penalised = plan.is_penalised
-        self.ridge = np.append(0.0, np.full(len(agreed.covariates), plan.alpha))
+        penalties = np.append(0.0, np.full(len(agreed.covariates), 1.0))
+        self.ridge: Floats = plan.alpha * penalties
+        self.lasso: Floats = plan.lasso * penalties
         step = _part_of(session).sum_derivatives
         self.rounding = 0.5 * session.rounding(step, "deviance")
         self.gradient_rounding = session.rounding(step, "gradient")
@@ -306,18 +307,11 @@ class RegressionProblem(Problem):
             tol = DEPENDENT_MASKED if self.plan.masked else DEPENDENT
             check_independent(first.information, self.agreed, tol, self.free)
 
-    def objective(self, point: Floats, value: float) -> float:
-        """Return the log-likelihood minus the penalties."""
-        return super().objective(point, value) - self.plan.lasso * float(np.abs(point[1:]).sum())
-
     def next_step(self, point: Floats, at: Derivatives) -> Floats:
-        """Return the step over the free coefficients; with a lasso, to the minimum with the penalties."""
+        """Return the step over the free coefficients."""
         free, step = self.free, np.zeros_like(point)
-        if self.plan.lasso and free[1:].all():
-            return _lasso_step(at, point, self.plan, has_intercept=bool(free[0]))
-        gradient = (at.gradient - self.ridge * point)[free]
-        information = (at.information + np.diag(self.ridge))[np.ix_(free, free)]
-        step[free] = np.linalg.lstsq(information, gradient, rcond=None)[0]
+        information = at.information[np.ix_(free, free)]
+        step[free] = penalised_step(at.gradient[free], information, point[free], self.ridge[free], self.lasso[free])
         return step
 
     def metrics(self, at: Derivatives) -> dict[str, float]:
@@ -351,15 +345,6 @@ def check_settled(reached: Maximum, agreed: Prepared) -> None:
     beyond = np.flatnonzero(np.abs(reached.last.point[1:]) > STEEPEST)
     if len(beyond) and not (reached.converged or reached.diverging.any()):
         raise dependent_error([agreed.covariates[place] for place in beyond.tolist()], agreed.levels)
-
-
-def _lasso_step(sums: Derivatives, tried: Floats, plan: Plan, *, has_intercept: bool) -> Floats:
-    """Return the step to the minimum of the quadratic approximation with the penalties."""
-    linear = sums.gradient + sums.information @ tried
-    ridge, lasso = np.array([plan.alpha]), np.array([plan.lasso])
-    start = tried[None]
-    best = minimise_penalised(sums.information[None], linear[None], ridge, lasso, start, has_intercept=has_intercept)
-    return np.asarray(best[0] - tried, dtype=np.float64)
 
 
 def check_independent(information: Floats, agreed: Prepared, tol: float, free: NDArray[np.bool_]) -> None:

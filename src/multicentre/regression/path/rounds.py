@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.core.session import Session
+from multicentre.likelihood.elastic_net import minimise_penalised
 from multicentre.likelihood.newton import NOISE
 from multicentre.regression import messages, rounds
 from multicentre.regression.path.messages import AtFolds, AtPath, FoldMoments, PathState, PathSums
 from multicentre.regression.path.site import PathSite
 from multicentre.regression.patients import STEEPEST
-from multicentre.regression.penalty import minimise_penalised
 from multicentre.regression.rounds import Plan, Prepared
 
 Floats = NDArray[np.float64]
@@ -135,9 +135,7 @@ def _path_of_moments(session: Session, agreed: Prepared, plan: PathPlan) -> Path
     shares = trained[:, 0, 0] / total[0, 0]
     for place, alpha in enumerate(alphas.tolist()):
         ridge, lasso = _penalties(np.full(len(trained), alpha), shares, plan, agreed)
-        fits[place] = start = minimise_penalised(
-            trained[:, :p, :p], trained[:, :p, p], ridge, lasso, start, has_intercept=agreed.has_intercept
-        )
+        fits[place] = start = _minimise(trained[:, :p, :p], trained[:, :p, p], ridge, lasso, start, agreed)
     errors = np.concatenate([-fits[:, 1:], np.ones((len(alphas), plan.n_folds, 1))], axis=2)
     held = np.einsum("lki,kij,lkj->lk", errors, moments.products, errors)
     coefficients = fits[:, 0].copy()
@@ -256,5 +254,17 @@ def _advance(
 
 def _step(at: Floats, gradient: Floats, information: Floats, ridge: Floats, lasso: Floats, agreed: Prepared) -> Floats:
     linear = gradient + np.einsum("mij,mj->mi", information, at)
-    best = minimise_penalised(information, linear, ridge, lasso, at, has_intercept=agreed.has_intercept)
-    return best - at
+    return _minimise(information, linear, ridge, lasso, at, agreed) - at
+
+
+def _minimise(
+    information: Floats, linear: Floats, ridge: Floats, lasso: Floats, start: Floats, agreed: Prepared
+) -> Floats:
+    """Return the coefficients of each penalised fit, shape (m, d + 1); without an intercept, the first ones are 0."""
+    first, is_slope = int(not agreed.has_intercept), np.arange(linear.shape[1]) > 0
+    ridge, lasso = ((each[:, None] * is_slope)[:, first:] for each in (ridge, lasso))
+    result = np.zeros_like(linear)
+    result[:, first:] = minimise_penalised(
+        information[:, first:, first:], linear[:, first:], ridge, lasso, start[:, first:]
+    )
+    return result
