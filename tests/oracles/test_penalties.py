@@ -9,7 +9,8 @@ import pytest
 from sklearn.linear_model import ElasticNet, LassoCV, LogisticRegression
 
 import multicentre as mc
-from multicentre.regression import FedGLM, FedGLMCV
+from multicentre.regression import FedGLM, FedGLMCV, FedMultinomialRegression, FedOrdinalRegression
+from multicentre.regression.categorical.likelihoods import likelihood_of
 from multicentre.regression.path.folds import divide
 from oracles.penalty_values import LAMBDAS, N_PATIENTS, SHARES, draw
 
@@ -62,6 +63,43 @@ def test_a_logistic_fit_equals_scikit_learn(secure):
     expected.fit(SCALED, OUTCOMES["binomial"])
     model = fitted(FedGLM("binomial", alpha=12.0, l1_ratio=0.6), secure=secure, n_sites=8)
     assert model.coef_ * SPREAD == pytest.approx(expected.coef_[0], rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["multinomial", "ordinal"])
+def test_a_fit_of_two_classes_equals_scikit_learn(kind):
+    expected = LogisticRegression(C=1 / 12.0, l1_ratio=0.6, solver="saga", tol=1e-12, max_iter=100_000)
+    expected.fit(SCALED, OUTCOMES["binomial"])
+    estimator = {"multinomial": FedMultinomialRegression, "ordinal": FedOrdinalRegression}[kind]
+    model = estimator(alpha=12.0, l1_ratio=0.6).fit(
+        mc.Federation.in_process(sites_of("binomial"), policy=OPEN, secure_sum=False)
+    )
+    assert np.ravel(model.coef_) * SPREAD == pytest.approx(expected.coef_[0], rel=1e-6, abs=1e-9)
+    assert np.isnan(model.standard_errors_).all()
+
+
+@pytest.mark.parametrize(("kind", "link"), [("multinomial", "logit"), ("ordinal", "logit"), ("ordinal", "probit")])
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_fits_of_several_classes_have_the_derivatives_of_the_penalty(kind, link, share):
+    """Where a slope is not 0 the derivatives of likelihood and penalty are equal; elsewhere the lasso is larger."""
+    rng = np.random.default_rng(5)
+    y, alpha = np.digitize(OUTCOMES["gaussian"] + rng.logistic(size=N_PATIENTS), [-1.0, 0.5, 2.0]), 25.0
+    data = mc.data.TableData(X, y)
+    sites = {f"s{i}": data.take(np.arange(i, N_PATIENTS, 3)) for i in range(3)}
+    options = {"link": link} if kind == "ordinal" else {}
+    estimator = {"multinomial": FedMultinomialRegression, "ordinal": FedOrdinalRegression}[kind]
+    federation = mc.Federation.in_process(sites, policy=OPEN, secure_sum=False)
+    model = estimator(alpha=alpha, l1_ratio=share, tol=1e-11, **options).fit(federation)
+    likelihood, k = likelihood_of(kind, link), 3
+    slopes = model.model_.slopes * SPREAD
+    shift = likelihood.sign if kind == "ordinal" else 1.0
+    intercepts = model.model_.intercepts + shift * (model.model_.slopes @ X.mean(axis=0))
+    sums = likelihood.derive(SCALED, y, likelihood.join(intercepts, slopes))
+    by_intercept, by_slope = likelihood.split(sums.gradient, k)
+    assert np.abs(by_intercept).max() < 1e-5
+    ridge, lasso, moves = alpha * (1 - share), alpha * share, slopes != 0
+    assert 0 < moves.sum() < moves.size
+    assert by_slope[moves] == pytest.approx(ridge * slopes[moves] + lasso * np.sign(slopes[moves]), abs=1e-5)
+    assert (np.abs(by_slope[~moves]) <= lasso).all()
 
 
 def folds_of(sites, n_folds, seed):

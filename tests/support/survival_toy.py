@@ -57,7 +57,8 @@ class FedMeanDifference(SurvivalEstimator):
         self.n_times = n_times
 
     def _fit(self, federation):
-        self.agreed_, self.missing_values_, _ = agree(federation, TablesSite, Needs(n_times=self.n_times), "mean")
+        agreement = agree(federation, TablesSite, Needs(n_times=self.n_times), "mean")
+        self.agreed_, self.missing_values_ = agreement.agreed, agreement.missing
         sums = federation.once("tables", Tables, lambda: federation.sum(TablesSite.sum_tables, Nothing()))
         at_risk = sums.leaving[::-1].cumsum()[::-1][:-1]
         self.model_ = CoxModel(

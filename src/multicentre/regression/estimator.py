@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from multicentre.errors import ConfigurationError
 from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, ParameterRanges, Real
+from multicentre.estimator.penalty import PENALTY_APPLICABLE, PENALTY_PHRASES, PENALTY_RANGES
 from multicentre.likelihood.sandwich import small_sample_factor
 from multicentre.likelihood.separation import covariance_of
 from multicentre.regression import messages, rounds
@@ -60,15 +61,6 @@ from multicentre.regression.weighting import (
 from multicentre.statistics.chi_square import TestResult, chi_square_test
 
 Floats = NDArray[np.float64]
-
-
-def penalty_in_force(model: Any) -> str:
-    """Return the penalty on the coefficients of standardised covariates."""
-    if not model.alpha:
-        return "no penalty"
-    kinds = {0.0: "ridge penalty", 1.0: "lasso penalty"}
-    ratio = float(getattr(model, "l1_ratio", 0.0))
-    return f"{kinds.get(ratio, f'elastic net penalty (share of lasso {ratio:g})')} {model.alpha:g}"
 
 
 WITH_NOISE = Only("epsilon", lambda model: model.epsilon is not None)
@@ -189,8 +181,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         "offset": "offset {}",
         **WEIGHTING_PHRASES,
         "site_effects": {None: "one intercept for all sites", "fixed": "an intercept per site"},
-        "alpha": penalty_in_force,
-        "l1_ratio": "",
+        **PENALTY_PHRASES,
         "epsilon": lambda model: (
             f"differential privacy (epsilon {model.epsilon:g}, delta {model.delta:g})" if model.epsilon else ""
         ),
@@ -201,7 +192,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
     }
     applicable: ClassVar[Applicable] = {
         **WEIGHTING_APPLICABLE,
-        "l1_ratio": Only("alpha above 0", lambda model: model.alpha > 0),
+        **PENALTY_APPLICABLE,
         "delta": WITH_NOISE,
         "bounds": WITH_NOISE,
         "outcome_bounds": WITH_NOISE,
@@ -213,8 +204,7 @@ class FedGLM(HasMarginalEffects, HasPrivacy, HasOverdispersion, HasSiteIntercept
         "offset": COLUMN,
         **WEIGHTING_RANGES,
         "site_effects": (None, OneOf("fixed")),
-        "alpha": Real(0),
-        "l1_ratio": Real(0, 1),
+        **PENALTY_RANGES,
         "missing": OneOf("complete", "indicator", "mean"),
         "confidence_level": Real(0.5, 1, open="high"),
         "max_iter": Integer(1),

@@ -15,6 +15,7 @@ from multicentre.data.rare_columns import RARE_STEPS
 from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, ParameterRanges, Real
+from multicentre.estimator.penalty import PENALTY_APPLICABLE, PENALTY_PHRASES, PENALTY_RANGES
 from multicentre.likelihood.sandwich import small_sample_factor
 from multicentre.likelihood.separation import covariance_of
 from multicentre.regression.categorical import rounds
@@ -45,14 +46,14 @@ class CategoricalRegression(CategoricalResults):
         "formula": "covariates {}",
         "link": "link {}",
         **WEIGHTING_PHRASES,
-        "alpha": lambda model: f"ridge penalty {model.alpha:g}" if model.alpha else "no penalty",
+        **PENALTY_PHRASES,
         **COMPUTING,
     }
-    applicable: ClassVar[Applicable] = WEIGHTING_APPLICABLE
+    applicable: ClassVar[Applicable] = {**WEIGHTING_APPLICABLE, **PENALTY_APPLICABLE}
     parameter_ranges: ClassVar[ParameterRanges] = {
         "formula": FORMULA,
         **WEIGHTING_RANGES,
-        "alpha": Real(0),
+        **PENALTY_RANGES,
         "missing": OneOf("complete", "indicator", "mean"),
         "confidence_level": Real(0.5, 1, open="high"),
         "max_iter": Integer(1),
@@ -66,6 +67,7 @@ class CategoricalRegression(CategoricalResults):
         weights: str | None = None,
         weight_type: WeightType = "frequency",
         alpha: float = 0.0,
+        l1_ratio: float = 0.0,
         errors: Errors = "model",
         cluster: str | None = None,
         missing: RegressionMissing = "complete",
@@ -77,6 +79,7 @@ class CategoricalRegression(CategoricalResults):
         self.weights = weights
         self.weight_type = weight_type
         self.alpha = alpha
+        self.l1_ratio = l1_ratio
         self.errors = errors
         self.cluster = cluster
         self.missing = missing
@@ -99,7 +102,8 @@ class CategoricalRegression(CategoricalResults):
         model = self._model_of(self.kind, self._link)
         agreed = rounds.agree(session, model, self.missing, self._parsed, independent=not self.alpha)
         self._set_design(agreed)
-        plan = Plan(float(self.alpha), int(self.max_iter), float(self.tol), session.protection == "masked")
+        ridge, lasso = self.alpha * (1.0 - self.l1_ratio), self.alpha * self.l1_ratio
+        plan = Plan(ridge, int(self.max_iter), float(self.tol), session.protection == "masked", lasso)
         fit = rounds.fit_model(session, agreed, plan)
         self._set_fit(session, agreed, fit)
         self._set_tests(session, agreed, fit)
@@ -161,12 +165,20 @@ class CategoricalRegression(CategoricalResults):
 class SingleIndexRegression(CategoricalRegression):
     """Regression of an outcome of K classes with K - 1 intercepts and one linear predictor.
 
-    A subclass names its `kind`, its `link`, its site part, and the name of exponentiated coefficients.
+    A subclass names its `kind`, its `link`, its site part, and the name of exponentiated coefficients. Parameters and
+    attributes are those of :class:`FedOrdinalRegression`, but for its link and thresholds.
 
     Attributes
     ----------
     ratio : str
         Name of exponentiated coefficients; empty if they have none.
+
+    Examples
+    --------
+    >>> from multicentre.extend import SingleIndexRegression
+    >>> from multicentre.regression import FedOrdinalRegression
+    >>> issubclass(FedOrdinalRegression, SingleIndexRegression)
+    True
     """
 
     ratio: ClassVar[str] = ""

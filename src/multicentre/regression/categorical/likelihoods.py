@@ -374,6 +374,7 @@ def register_likelihood(kind: str, link: str, likelihood: ClassLikelihood) -> No
     kind, link : str
         Those of the estimator and of `links` of its site part.
     likelihood : ClassLikelihood
+        Functions of arrays that define the model.
 
     Raises
     ------

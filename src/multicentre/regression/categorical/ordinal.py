@@ -47,8 +47,10 @@ class FedOrdinalRegression(SingleIndexRegression):
         Meaning of `weights`: a row stands for that many patients, or is weighted by the inverse of its probability of
         selection. Errors of probability weights must be robust.
     alpha : float, default 0.0
-        Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised covariates is subtracted from the
-        log-likelihood. Above 0 there are no standard errors, because they would ignore the bias.
+        Size of the penalty ``alpha * ((1 - l1_ratio) / 2 * sum(b**2) + l1_ratio * sum(abs(b)))`` on the coefficients b
+        of standardised covariates. Above 0 there are no standard errors, because they would ignore the bias.
+    l1_ratio : float, default 0.0
+        Share of the lasso in the penalty: 0 for ridge, 1 for the lasso, which sets coefficients to 0.
     errors : {"model", "HC0", "HC1", "cluster"}, default "model"
         Standard errors: from the information; by the sandwich estimator, without or with the factor n / (n - q) for q
         parameters; or from scores summed within clusters, with the factor G / (G - 1) (n - 1) / (n - q) for G clusters.
@@ -136,6 +138,7 @@ class FedOrdinalRegression(SingleIndexRegression):
         weights: str | None = None,
         weight_type: WeightType = "frequency",
         alpha: float = 0.0,
+        l1_ratio: float = 0.0,
         errors: Errors = "model",
         cluster: str | None = None,
         missing: RegressionMissing = "complete",
@@ -148,6 +151,7 @@ class FedOrdinalRegression(SingleIndexRegression):
         self.weights = weights
         self.weight_type = weight_type
         self.alpha = alpha
+        self.l1_ratio = l1_ratio
         self.errors = errors
         self.cluster = cluster
         self.missing = missing

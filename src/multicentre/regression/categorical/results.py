@@ -70,7 +70,6 @@ class CategoricalResults(HasWeighting, FederatedEstimator):
     }
     lacks: ClassVar[Mapping[str, str]] = {
         "offset": "Offsets of several classes have no common form",
-        "elastic net": "Not implemented yet",
         "penalty by cross-validation": "Not implemented yet; cross_validate compares stated penalties",
     }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_"})

@@ -166,8 +166,8 @@ class CategoricalProblem(Problem):
 
     def __init__(self, session: Session, agreed: Prepared, plan: Plan) -> None:
         self.session, self.agreed, self.names = session, agreed, agreed.names
-        self.ridge = np.where(agreed.free_of_penalty, 0.0, plan.alpha)
-        self.is_penalised, self.looks_ahead = plan.is_penalised, not plan.alpha
+        self.ridge, self.lasso = (np.where(agreed.free_of_penalty, 0.0, each) for each in (plan.alpha, plan.lasso))
+        self.is_penalised, self.looks_ahead = plan.is_penalised, not plan.is_penalised
         step = part_of(session).sum_derivatives
         self.rounding, self.gradient_rounding = (
             session.rounding(step, name) for name in ("log_likelihood", "gradient")
