@@ -21,6 +21,7 @@ from measuring import pin_threads, write_json
 import multicentre as mc
 from multicentre.estimator.base import find_estimator
 from multicentre.estimator.registry import METHODS
+from multicentre_papers import baselines
 
 N_SITES, N_FOLDS = 3, 5
 POLICY = mc.Policy(min_patients=0, relations="dense")
@@ -258,7 +259,7 @@ def linear() -> Any:
 def fitted() -> list[Any]:
     """Return two survival models of the sites' patients, to be combined."""
     with federate(times(), secure=False) as federation:
-        return [mc.survival.FedCox().fit(federation), mc.survival.FedSurF(10).fit(federation)]
+        return [mc.survival.FedCox().fit(federation), baselines.FedSurF(10).fit(federation)]
 
 
 def phenotypes() -> Any:

@@ -11,6 +11,7 @@ from pairs.sites import OPEN, divide
 
 import multicentre as mc
 from multicentre.datasets.simulated_views import split_views
+from multicentre_papers import baselines
 
 Make = Callable[[int, int, int], dict[str, Any]]
 # Sizes at which the other two are held while one varies.
@@ -142,7 +143,7 @@ def cox(sites: Mapping[str, Any]) -> Any:
 
 def two_models(sites: Mapping[str, Any]) -> list[Any]:
     """Return a Cox model and a small forest of the sites."""
-    return [cox(sites), unmasked(mc.survival.FedSurF(10, n_local_estimators=10), sites)]
+    return [cox(sites), unmasked(baselines.FedSurF(10, n_local_estimators=10), sites)]
 
 
 def unmasked(estimator: Any, sites: Mapping[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from pairing import Pair, Pairs, Way
 from peers.process import Peer
 
 import multicentre as mc
+from multicentre_papers import baselines
 from pairs.sites import N_SITES, divide, fit
 
 N_COLUMNS, N_NEW = 10, 1_000
@@ -108,7 +109,7 @@ def curves(patients: Patients) -> Pair:
 
 def forests(patients: Patients, n_trees: int) -> Pair:
     """Pair forests of the same number of trees and the same leaves."""
-    rsf, surf = (patients.ways(lambda kind=kind: kind(n_trees)) for kind in (survival.FedRSF, survival.FedSurF))
+    rsf, surf = (patients.ways(lambda kind=kind: kind(n_trees)) for kind in (survival.FedRSF, baselines.FedSurF))
     ours = [Way(f"{kind}, {way.name}", way.run) for kind, ways in (("FedRSF", rsf), ("FedSurF", surf)) for way in ways]
     return Pair(
         f"Survival forest, {n_trees} trees",

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 OTHERS = ("tables.md", "vertical.md", "small-sites.md", "missing-data.md", "a-method-in-60-lines.md")
-PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "methods").glob("*.md"))
+ROOT = Path(__file__).resolve().parents[2]
+COMPARED = [ROOT / "papers" / "docs" / f"{name}.md" for name in ("fed-deep-surv", "fed-surf")]
+PAGES = [*sorted((ROOT / "docs" / "methods").glob("*.md")), *COMPARED]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [*PAGES, *(PAGES[0].parents[1] / name for name in OTHERS)],
+    [*PAGES, *(ROOT / "docs" / name for name in OTHERS)],
     ids=lambda page: page.stem,
 )
 def test_the_examples_run(page, capsys):

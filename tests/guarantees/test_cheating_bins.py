@@ -15,12 +15,12 @@ from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.survival.agreement.messages import Prepared, Scale
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import column_edges
-from multicentre.survival.deep_surv.site import DeepSite
 from multicentre.survival.hazard_boost.site import HazardSite
 from multicentre.survival.rsf.site import ForestSite
 from multicentre.survival.stack.site import StackSite
-from multicentre.survival.surf.site import ForestSite as TreeSite
 from multicentre.survival.surv_boost.site import BoostSite
+from multicentre_papers.baselines.deep_surv.site import DeepSite
+from multicentre_papers.baselines.surf.site import ForestSite as TreeSite
 
 N = 80
 # Values lie from 16 to 128: the widest cell has a 4096th of 64, for boosted trees a 65,536th.

@@ -11,9 +11,6 @@ from multicentre.data.missing.values import MissingValues
 from multicentre.data.records import fewest_told_apart
 from multicentre.errors import ConfigurationError, IntegrityError, MessageError
 from multicentre.survival.agreement.messages import Prepared
-from multicentre.survival.deep_surv import FedDeepSurv
-from multicentre.survival.deep_surv import site as deep
-from multicentre.survival.deep_surv.site import DeepSite
 from multicentre.survival.fitted_models import CoxModel, Mixture
 from multicentre.survival.fitted_models.base import join, pack
 from multicentre.survival.stack import FedStack
@@ -21,6 +18,9 @@ from multicentre.survival.stack import site as stacked
 from multicentre.survival.stack.site import StackSite
 from multicentre.survival.surv_boost import messages as boosting
 from multicentre.survival.surv_boost.site import BoostSite
+from multicentre_papers.baselines.deep_surv import FedDeepSurv
+from multicentre_papers.baselines.deep_surv import site as deep
+from multicentre_papers.baselines.deep_surv.site import DeepSite
 from support.saved_models import store
 
 LEAST = 10

@@ -17,12 +17,12 @@ from multicentre.survival.hazard_boost import messages
 from multicentre.survival.hazard_boost.site import HazardSite
 from multicentre.survival.rsf import messages as growing
 from multicentre.survival.rsf.messages import check_sampling
-from multicentre.survival.surf.site import ForestSite, Order
 from multicentre.survival.surv_boost import messages as boosting
 from multicentre.survival.surv_boost.site import BoostSite
 from multicentre_papers.baselines.adaboost_f.messages import FitTree as ClassTree
 from multicentre_papers.baselines.adaboost_f.messages import Prepared as ClassAgreed
 from multicentre_papers.baselines.adaboost_f.site import ClassSite
+from multicentre_papers.baselines.surf.site import ForestSite, Order
 
 LEAST = 10
 GRID = np.arange(1.0, 65.0) * 32

@@ -10,6 +10,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.datasets import simulate_survival
+from multicentre_papers import baselines
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
 SECTION = re.compile(
@@ -49,7 +50,7 @@ def logistic(epsilon=None):
 
 STUDIES = {
     "A first policy": ((survival, mc.survival.FedCox), (lambda: survival((200, 180, 8)), mc.survival.FedCox)),
-    "Only sums of three or more hospitals": ((survival, mc.survival.FedCox), (survival, mc.survival.FedSurF)),
+    "Only sums of three or more hospitals": ((survival, mc.survival.FedCox), (survival, baselines.FedSurF)),
     "Only these methods and columns": ((survival, mc.survival.FedCox), (survival, mc.survival.FedRSF)),
     "A privacy budget": ((tables, lambda: logistic(0.8)), (tables, logistic)),
     "No values of single patients": ((survival, mc.survival.FedCox), (aligned, lambda: mc.clustering.FedMSGL(2))),

@@ -188,7 +188,7 @@ JUDGED = {
         "TablePart.sum_table": TABLE,
         "TablePart.sum_exact_table": TABLE,
     },
-    "survival/deep_surv/site.py": {
+    "baselines/deep_surv/site.py": {
         "DeepSite.train": UPDATE,
         "DeepSite.sum_risks": WEIGHTS,
     },

@@ -144,8 +144,8 @@ JUDGED = {
         "MixedCoxSite.tell_effect": ONE_EFFECT,
         "MixedCoxSite.tell_exact_effect": ONE_EFFECT,
     },
-    "survival/deep_surv/site.py": {"DeepSite.split": TAKES},
-    "survival/surf/site.py": {
+    "baselines/deep_surv/site.py": {"DeepSite.split": TAKES},
+    "baselines/surf/site.py": {
         "ForestSite.offer_trees": "the threshold is the policy's; neither agreed times nor wanted events decide",
         "ForestSite.grow_trees": PUBLIC_GRID,
     },

@@ -44,7 +44,7 @@ def test_every_method_of_the_library_has_scaling_curves():
     from multicentre.estimator.registry import METHODS
 
     expected = {name for name, one in METHODS.items() if one.distribution == "multicentre"}
-    assert set(load("scaling_cases").CASES) == expected
+    assert expected <= set(load("scaling_cases").CASES) <= METHODS.keys()
 
 
 def test_ratio_is_taken_within_turns_and_a_first_turn_is_not_counted(monkeypatch):

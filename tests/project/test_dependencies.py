@@ -74,5 +74,5 @@ def test_packages_of_extras_are_imported_where_they_are_used(extra):
     of_extra = set(declared_packages()[extra]) - set(declared_packages()[BASE])
     at_once = {path for path, name, now in imports() if now and of_extra & distributions(name)}
     # Modules that exist for one extra import it at once; they are imported only where that extra is asked for.
-    allowed = ("survival/learners/networks", "survival/deep_surv/")
+    allowed = ("survival/learners/networks",)
     assert all(path.startswith(allowed) for path in at_once)

@@ -460,7 +460,7 @@ CASES = {
     "dist-boost-f": Case(lambda: baselines.DistBoostF(3), labelled_sites, voted_numbers, policy=EXACT),
     "pre-weak-f": Case(lambda: baselines.PreWeakF(4), labelled_sites, voted_numbers, policy=EXACT),
     "fed-surf": Case(
-        lambda: mc.survival.FedSurF(12, n_local_estimators=8, sampling="ibs"),
+        lambda: baselines.FedSurF(12, n_local_estimators=8, sampling="ibs"),
         timed_sites,
         lambda fit: {"curves": curves_of(fit)},
         policy=EXACT,
@@ -623,7 +623,7 @@ CASES = {
 NEED_TORCH = {"fed-deep-surv"}
 if importlib.util.find_spec("torch"):
     CASES["fed-deep-surv"] = Case(
-        lambda: mc.survival.FedDeepSurv(hidden_layer_sizes=(4,), max_iter=3, n_times=8),
+        lambda: baselines.FedDeepSurv(hidden_layer_sizes=(4,), max_iter=3, n_times=8),
         timed_sites,
         lambda fit: {"curves": curves_of(fit), "parameters": fit.model_.parameters},
         policy=EXACT,

@@ -11,24 +11,20 @@ if TYPE_CHECKING:
     from multicentre.survival.curves.aalen_johansen import AalenJohansen
     from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeier
     from multicentre.survival.curves.log_rank import LogRank
-    from multicentre.survival.deep_surv.estimator import FedDeepSurv
     from multicentre.survival.evaluation.estimator import SurvivalEvaluation
     from multicentre.survival.hazard_boost.estimator import FedHazardBoost
     from multicentre.survival.mixed_cox.estimator import FedMixedCox
     from multicentre.survival.rsf.estimator import FedRSF
     from multicentre.survival.stack.estimator import FedStack, split_held_out
-    from multicentre.survival.surf.estimator import FedSurF
     from multicentre.survival.surv_boost.estimator import FedSurvBoost
 
 __all__ = [
     "AalenJohansen",
     "FedCox",
-    "FedDeepSurv",
     "FedHazardBoost",
     "FedMixedCox",
     "FedRSF",
     "FedStack",
-    "FedSurF",
     "FedSurvBoost",
     "KaplanMeier",
     "LogRank",
@@ -47,8 +43,6 @@ _MODULES = {
     "FedRSF": "rsf.estimator",
     "FedStack": "stack.estimator",
     "FedSurvBoost": "surv_boost.estimator",
-    "FedSurF": "surf.estimator",
-    "FedDeepSurv": "deep_surv.estimator",
     "split_held_out": "stack.estimator",
 }
 

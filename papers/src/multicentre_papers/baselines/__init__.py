@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from multicentre_papers.baselines.adaboost_f.estimator import AdaBoostF, DistBoostF, PreWeakF
     from multicentre_papers.baselines.cp.als import CPALS
     from multicentre_papers.baselines.cp.sgd import CPSGD
+    from multicentre_papers.baselines.deep_surv.estimator import FedDeepSurv
     from multicentre_papers.baselines.fedmvl.estimator import FedMVL
     from multicentre_papers.baselines.fuzzy.estimator import FedMVFCM, FedMVFPC
     from multicentre_papers.baselines.local_forests import LocalForests
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from multicentre_papers.baselines.pooled_clustering.rcagl import RCAGL
     from multicentre_papers.baselines.pooled_clustering.sc import SC
     from multicentre_papers.baselines.pooled_clustering.sfmc import SFMC
+    from multicentre_papers.baselines.surf.estimator import FedSurF
     from multicentre_papers.baselines.trip.estimator import TRIP
     from multicentre_papers.baselines.vae.estimator import FedMCVAE, FedVAE
 
@@ -33,10 +35,12 @@ __all__ = [
     "TRIP",
     "AdaBoostF",
     "DistBoostF",
+    "FedDeepSurv",
     "FedMCVAE",
     "FedMVFCM",
     "FedMVFPC",
     "FedMVL",
+    "FedSurF",
     "FedVAE",
     "LocalForests",
     "Plain",
@@ -50,10 +54,12 @@ _MODULES = {
     "CPSGD": "cp.sgd",
     "DistBoostF": "adaboost_f.estimator",
     "FSMSC": "pooled_clustering.fsmsc",
+    "FedDeepSurv": "deep_surv.estimator",
     "FedMCVAE": "vae.estimator",
     "FedMVFCM": "fuzzy.estimator",
     "FedMVFPC": "fuzzy.estimator",
     "FedMVL": "fedmvl.estimator",
+    "FedSurF": "surf.estimator",
     "FedVAE": "vae.estimator",
     "LocalForests": "local_forests",
     "Plain": "pooled_clustering.plain",

@@ -8,7 +8,7 @@ from multicentre.core.session import Session
 from multicentre.estimator.parameters import ParameterRanges
 from multicentre.survival.agreement.site import SurvivalMissing
 from multicentre.survival.learners.tree import MaxFeatures
-from multicentre.survival.surf.estimator import FedSurF
+from multicentre_papers.baselines.surf.estimator import FedSurF
 
 
 class LocalForests(FedSurF):
@@ -45,7 +45,7 @@ class LocalForests(FedSurF):
 
     Notes
     -----
-    The notes of :class:`multicentre.survival.FedSurF` on disclosure apply to all trees.
+    The notes of :class:`multicentre_papers.baselines.FedSurF` on disclosure apply to all trees.
 
     References
     ----------

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from multicentre import survival
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.validation import HashGroupKFold
+from multicentre_papers import baselines
 from multicentre_papers.baselines.local_forests import LocalForests
 from multicentre_papers.fedsurvboost.plan import Plan
 from multicentre_papers.published.surv_boost.estimator import FedSurvBoostAsPublished
@@ -172,14 +173,14 @@ def _compared(plan: Plan) -> list[Contender]:
     )
     if has_networks(plan):
         compared.append(
-            Contender(FED_AVG, "compared", lambda settings, seed: survival.FedDeepSurv(random_state=seed, **settings))
+            Contender(FED_AVG, "compared", lambda settings, seed: baselines.FedDeepSurv(random_state=seed, **settings))
         )
     return compared
 
 
 def _forest(name: str, sampling: Sampling, fixed: Settings, candidates: tuple[Settings, ...]) -> Contender:
     def make(settings: Settings, seed: int) -> SurvivalEstimator:
-        return survival.FedSurF(sampling=sampling, random_state=seed, **fixed, **settings)
+        return baselines.FedSurF(sampling=sampling, random_state=seed, **fixed, **settings)
 
     return Contender(name, "compared", make, candidates)
 

@@ -184,9 +184,7 @@ def test_a_missing_category_has_one_indicator_and_the_mean_of_each_level():
 SURVIVAL = {
     "boost": functools.partial(mc.survival.FedSurvBoost, n_estimators=2, n_times=8, n_splits=2),
     "forest": functools.partial(mc.survival.FedRSF, n_estimators=3, n_times=8, max_bins=8),
-    "local forests": functools.partial(
-        mc.survival.FedSurF, n_estimators=6, n_local_estimators=4, n_times=8, max_bins=8
-    ),
+    "local forests": functools.partial(baselines.FedSurF, n_estimators=6, n_local_estimators=4, n_times=8, max_bins=8),
     "hazard": functools.partial(mc.survival.FedHazardBoost, n_estimators=4, n_times=4, max_bins=8),
 }
 

@@ -31,8 +31,8 @@ from multicentre.survival.estimator import MISSING, SurvivalEstimator
 from multicentre.survival.fitted_models.base import join, split
 from multicentre.survival.fitted_models.trees import Trees
 from multicentre.survival.learners.tree import DEEPEST, TREE_RANGES, MaxFeatures, TreeSettings
-from multicentre.survival.surf.maths import allot_trees
-from multicentre.survival.surf.site import MAX_TREES, SAMPLINGS, Forest, ForestSite, Gathered, Order, Orders
+from multicentre_papers.baselines.surf.maths import allot_trees
+from multicentre_papers.baselines.surf.site import MAX_TREES, SAMPLINGS, Forest, ForestSite, Gathered, Order, Orders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,13 +211,14 @@ class FedSurF(SurvivalEstimator):
     --------
     >>> import numpy as np
     >>> import multicentre as mc
+    >>> from multicentre_papers.baselines import FedSurF
     >>> rng = np.random.default_rng(0)
     >>> def draw(n):
     ...     X = rng.normal(size=(n, 3))
     ...     time, censoring = rng.exponential(20.0 * np.exp(-X[:, 0])), rng.exponential(40.0, n)
     ...     return mc.data.SurvivalData(X, np.minimum(time, censoring), time <= censoring)
     >>> federation = mc.Federation.in_process({"lyon": draw(200), "porto": draw(100), "turin": draw(100)})
-    >>> model = mc.survival.FedSurF(n_estimators=20, n_local_estimators=20).fit(federation)
+    >>> model = FedSurF(n_estimators=20, n_local_estimators=20).fit(federation)
     >>> sum(model.trees_by_site_.values()), bool(model.score(draw(300)) > 0.6)
     (20, True)
     """

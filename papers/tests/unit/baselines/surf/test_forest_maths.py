@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.survival.surf.maths import (
+from multicentre_papers.baselines.surf.maths import (
     allot_trees,
     brier_gains,
     chances_of,

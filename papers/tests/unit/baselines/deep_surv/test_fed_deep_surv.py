@@ -9,11 +9,11 @@ from scipy.optimize import minimize
 import multicentre as mc
 from multicentre.errors import ConfigurationError, DisclosureRefused, NotConverged
 from multicentre.survival.agreement.messages import Prepared
-from multicentre.survival.deep_surv import FedDeepSurv
-from multicentre.survival.deep_surv.site import DeepSite, Parts, Task
 from multicentre.survival.fitted_models.network import Network, count_parameters
 from multicentre.survival.learners.cohort import Cohort
 from multicentre.survival.times import nelson_aalen, to_bins
+from multicentre_papers.baselines.deep_surv import FedDeepSurv
+from multicentre_papers.baselines.deep_surv.site import DeepSite, Parts, Task
 
 pytestmark = pytest.mark.slow
 

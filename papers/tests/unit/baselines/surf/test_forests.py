@@ -6,8 +6,8 @@ import pytest
 import multicentre as mc
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
-from multicentre.survival.surf.estimator import FedSurF
-from multicentre.survival.surf.site import ForestSite, Order
+from multicentre_papers.baselines.surf.estimator import FedSurF
+from multicentre_papers.baselines.surf.site import ForestSite, Order
 from support.survival_sites import EXACT, agreed_on, draw_patients, shared_out
 
 SMALL = {"n_estimators": 12, "n_local_estimators": 10}

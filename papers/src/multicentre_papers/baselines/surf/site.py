@@ -27,7 +27,7 @@ from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.fitted_models.trees import Trees
 from multicentre.survival.learners.cohort import group_for_travel
 from multicentre.survival.learners.tree import DEEPEST, TreeSettings, fit_forest
-from multicentre.survival.surf.maths import brier_gains, chances_of, concordance_gains, draw_trees
+from multicentre_papers.baselines.surf.maths import brier_gains, chances_of, concordance_gains, draw_trees
 
 Floats = NDArray[np.float64]
 

@@ -32,7 +32,16 @@ from multicentre.estimator.parameters import SEED, Integer, OneOf, ParameterRang
 from multicentre.estimator.saved import Arrays
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.agreement.site import MAX_TIMES, SurvivalMissing
-from multicentre.survival.deep_surv.site import (
+from multicentre.survival.estimator import MISSING, SurvivalEstimator
+from multicentre.survival.fitted_models.network import Network
+from multicentre.survival.learners.networks import (
+    MIN_EVENTS,
+    NETWORK_RANGES,
+    NetworkSettings,
+    draw_parameters,
+    require_torch,
+)
+from multicentre_papers.baselines.deep_surv.site import (
     MAX_EPOCHS,
     DeepSite,
     Parts,
@@ -42,15 +51,6 @@ from multicentre.survival.deep_surv.site import (
     Task,
     Trained,
     baseline_hazard,
-)
-from multicentre.survival.estimator import MISSING, SurvivalEstimator
-from multicentre.survival.fitted_models.network import Network
-from multicentre.survival.learners.networks import (
-    MIN_EVENTS,
-    NETWORK_RANGES,
-    NetworkSettings,
-    draw_parameters,
-    require_torch,
 )
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ class FedDeepSurv(SurvivalEstimator):
 
     Examples
     --------
-    >>> import multicentre as mc
-    >>> mc.survival.FedDeepSurv(hidden_layer_sizes=(16,), proximal_penalty=0.1)
+    >>> from multicentre_papers.baselines import FedDeepSurv
+    >>> FedDeepSurv(hidden_layer_sizes=(16,), proximal_penalty=0.1)
     FedDeepSurv(hidden_layer_sizes=(16,), proximal_penalty=0.1)
     """
 

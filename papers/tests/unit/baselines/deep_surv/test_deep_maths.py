@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.survival.deep_surv.site import baseline_hazard, effective_by_bin, fewest_in_effect, sum_at_risk
 from multicentre.survival.times import count_by_bin, nelson_aalen
+from multicentre_papers.baselines.deep_surv.site import baseline_hazard, effective_by_bin, fewest_in_effect, sum_at_risk
 
 seeds = st.integers(0, 10**6)
 

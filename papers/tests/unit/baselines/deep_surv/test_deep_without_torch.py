@@ -10,9 +10,9 @@ import pytest
 import multicentre as mc
 from multicentre.errors import MissingExtra
 from multicentre.survival.agreement.messages import Patients, Prepared
-from multicentre.survival.deep_surv import FedDeepSurv
 from multicentre.survival.fitted_models.network import Network
 from multicentre.survival.learners.networks import NetworkSettings, fit_network
+from multicentre_papers.baselines.deep_surv import FedDeepSurv
 
 DATA = mc.data.SurvivalData(np.zeros((20, 1)), np.ones(20), np.ones(20))
 
@@ -26,7 +26,7 @@ def no_torch(monkeypatch):
 def test_importing_constructing_and_predicting_load_no_torch():
     code = """if True:
         import sys, numpy as np
-        from multicentre.survival.deep_surv import FedDeepSurv
+        from multicentre_papers.baselines.deep_surv import FedDeepSurv
         from multicentre.survival.fitted_models.network import Network
         FedDeepSurv((2,))
         one = np.ones(1)
