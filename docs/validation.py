@@ -45,6 +45,7 @@ FILES = {
     "test_fed_xgb.py": ("FedXGB", "xgboost on the pooled records", "simulated and bundled tables"),
     "test_fed_xgb_options.py": ("FedXGB, options", "xgboost on the pooled records", "simulated"),
     "test_formula.py": ("FedGLM(formula=)", "R: glm, splines; statsmodels with patsy", "simulated"),
+    "test_cox_weights.py": ("FedCox with offset, weights and clusters", "R: survival", "simulated"),
     "test_from_r.py": ("examples of the guide for users of R", "R, as printed in the guide", "simulated"),
     "test_meta_analysis.py": ("combine", "R: metafor", "published meta-analyses and simulated estimates"),
     "test_negative_binomial.py": ("FedGLM, negative binomial", "R: MASS, sandwich; numerical derivatives", "simulated"),

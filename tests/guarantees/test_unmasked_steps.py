@@ -120,6 +120,7 @@ JUDGED = {
     "privacy/secure_sum/site.py": {
         f"MaskingKeys.{name}": KEYS for name in ("advertise", "agree", "share", "accept", "unmask", "recover_masks")
     },
+    "survival/agreement/named_columns.py": {"NamedColumnsPart.set_aside": TAKES},
     "survival/agreement/site.py": {
         "SurvivalPart.describe": NAMES,
         "SurvivalPart.tell_times": "needs exact_times",

@@ -77,7 +77,7 @@ def test_robust_errors_and_the_test_of_proportionality_are_those_of_lifelines():
     data, site = draw(ties=False)
     known = FROZEN["continuous"]
     with mc.Federation.in_process(by_site(data, site), policy=OPEN) as federation:
-        model = FedCox("exact", robust=True).fit(federation)
+        model = FedCox("exact", errors="HC0").fit(federation)
         tests = {kind: model.check_proportionality(kind, test="residuals") for kind in known["proportionality"]}
     np.testing.assert_allclose(model.standard_errors_, known["robust_errors"], rtol=1e-6)
     np.testing.assert_allclose(model.model_standard_errors_, known["errors"], rtol=1e-6)

@@ -8,7 +8,7 @@ import pytest
 from multicentre.errors import ConfigurationError
 from multicentre.studies import read_study
 from multicentre.studies.study import make_estimator
-from multicentre.survival import FedCox
+from multicentre.survival import FedMixedCox
 from support.likelihood_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def test_the_page_has_the_table_of_the_classes():
 STUDY = """
 [study]
 name = "hips"
-method = "fed-cox"
+method = "fed-mixed-cox"
 [parameters]
 weights = "stage"
 [data.survival]
@@ -56,4 +56,4 @@ def test_a_study_that_sets_what_a_method_lacks_is_told_the_reason(tmp_path):
     path.write_text(STUDY, encoding="utf-8")
     with pytest.raises(ConfigurationError, match="weights") as caught:
         make_estimator(read_study(path))
-    assert caught.value.hint.endswith(f"weights: {FedCox.lacks['weights']}.")
+    assert caught.value.hint.endswith(f"weights: {FedMixedCox.lacks['weights']}.")

@@ -82,7 +82,7 @@ class FormulaPart(TabularPart, CountingPart):
             self.design = request
             # States stored between rounds belong to these columns.
             self.within = f"{self.within}/{label}" if self.within else label
-        elif not self.within.endswith(label):
+        elif label not in self.within:
             raise ConfigurationError(
                 "the formula must be that of the first request of this fit; got a different one",
                 where="formula",

@@ -18,6 +18,14 @@ from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, Only, ParameterRanges, Real
 from multicentre.estimator.penalty import PENALTY_APPLICABLE, PENALTY_PHRASES, PENALTY_RANGES
+from multicentre.estimator.weighting import (
+    COLUMN,
+    WEIGHTING_APPLICABLE,
+    WEIGHTING_PHRASES,
+    WEIGHTING_RANGES,
+    Errors,
+    WeightType,
+)
 from multicentre.likelihood.sandwich import small_sample_factor
 from multicentre.likelihood.separation import covariance_of
 from multicentre.regression import messages, rounds
@@ -49,14 +57,6 @@ from multicentre.regression.site_effects import (
     add_mean_intercept,
     deviance_without_covariates,
     sum_intercepts,
-)
-from multicentre.regression.weighting import (
-    COLUMN,
-    WEIGHTING_APPLICABLE,
-    WEIGHTING_PHRASES,
-    WEIGHTING_RANGES,
-    Errors,
-    WeightType,
 )
 from multicentre.statistics.chi_square import TestResult, chi_square_test
 

@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.tabledata import TableData
 from multicentre.estimator.base import Metric
 from multicentre.estimator.parameters import ParameterRanges
+from multicentre.estimator.weighting import Errors, WeightType
 from multicentre.regression.estimator import FedGLM
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.site_effects import SiteEffects
-from multicentre.regression.weighting import Errors, WeightType
 
 Floats = NDArray[np.float64]
 # Parameters that all three share with FedGLM.

@@ -34,7 +34,7 @@ from multicentre.regression.maths import (
     quantile,
     unit_deviances,
 )
-from multicentre.regression.weighting import HasWeighting
+from multicentre.regression.weighting import HasRegressionWeights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,7 @@ MODEL_NAMES: Mapping[tuple[Family, Link], str] = {
 }
 
 
-class RegressionResults(HasWeighting, HasCoefficients, FederatedEstimator):
+class RegressionResults(HasRegressionWeights, HasCoefficients, FederatedEstimator):
     """Fitted generalised linear model.
 
     Attributes

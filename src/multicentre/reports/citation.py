@@ -38,13 +38,13 @@ def references_of(method: str, parameters: Mapping[str, Any] | None = None) -> l
     """Return the publications that the documentation of a method names; none if the method is not installed.
 
     With `parameters`, a publication that the documentation cites at a parameter is returned only if the parameter is
-    among them and is not False.
+    among them, and is neither False nor its default.
 
     Examples
     --------
     >>> [reference.key for reference in references_of("log-rank")]
     ['mantel1966']
-    >>> [reference.key for reference in references_of("fed-cox", {"robust": True})]
+    >>> [reference.key for reference in references_of("fed-cox", {"errors": "HC0"})]
     ['cox1972', 'lu2015', 'lin1989', 'grambsch1994']
     """
     try:
@@ -57,7 +57,13 @@ def references_of(method: str, parameters: Mapping[str, Any] | None = None) -> l
         return []
     section = re.split(r"\n\S[^\n]*\n-{3,}\n", rest)[0]
     texts = enumerate(re.split(r"\.\. \[\d+\] ", section)[1:], start=1)
-    unused = set() if parameters is None else _cited_at_other_parameters(documentation, parameters)
+    defaults = inspect.signature(estimator).parameters
+    set_by_hand = {
+        name: value
+        for name, value in (parameters or {}).items()
+        if name not in defaults or value != defaults[name].default
+    }
+    unused = set() if parameters is None else _cited_at_other_parameters(documentation, set_by_hand)
     return [read_reference(" ".join(text.split())) for number, text in texts if number not in unused]
 
 

@@ -288,10 +288,20 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
         """Design of the fit; None without a formula."""
         return None
 
+    @property
+    def model_columns(self) -> tuple[str, ...]:
+        """Columns of the fitted model."""
+        return self.agreed_.columns
+
+    @property
+    def _fill(self) -> Floats:
+        """Values that replace missing entries of the columns of the fitted model."""
+        return self.agreed_.centre
+
     def evaluated_model(self) -> SurvivalModel:
         """Return the fitted model of the columns of the data; see :meth:`predicting_model`."""
         model, design = self.predicting_model(), self.fitted_design
-        return model if design is None else Designed.of_model(model, design, self.agreed_.centre)
+        return model if design is None else Designed.of_model(model, design, self._fill, self.model_columns)
 
     def _values(self, X: Any) -> Floats:
         """Return the columns of the fit, shape (n, d); NaN where missing."""
@@ -305,7 +315,7 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
     def filled(self, X: Any) -> Floats:
         """Return the columns in order, with missing entries filled with the means of the fit."""
         values = self._values(X)
-        return np.where(np.isnan(values), self.agreed_.centre, values)
+        return np.where(np.isnan(values), self._fill, values)
 
     def _incomplete(self, X: Any) -> NDArray[np.bool_]:
         """Flag patients with a missing entry that the model cannot handle, shape (n,)."""
@@ -343,7 +353,7 @@ class SurvivalEstimator(HasHorizon, HandlesMissing, FederatedEstimator):
         super()._restore(arrays, facts)
         self.agreed_.check(len(self.agreed_.columns))
         has_model = PREDICTIONS not in vars(self).get("missing_results_", {})
-        self.model_ = unpack(arrays["model_"].tobytes(), KINDS, len(self.agreed_.columns) if has_model else None)
+        self.model_ = unpack(arrays["model_"].tobytes(), KINDS, len(self.model_columns) if has_model else None)
 
 
 def importance_frame(names: Sequence[str], shares: Floats) -> pd.DataFrame:

@@ -27,7 +27,7 @@ DERIVED = {
     "_codes", "_filled", "_keys", "_sorted", "_records", "_cached", "_predicted", "_checked",
 }  # fmt: skip
 # Set together with one of ENTERED, in the same step.
-WITH_STATE = {"_handling", "_everyone", "_means", "_parts", "_weigh", "_loss", "_roles", "design", "table"}
+WITH_STATE = {"_handling", "_everyone", "_means", "_parts", "_weigh", "_loss", "_roles", "design", "table", "_aside"}
 # A request or a number of requests, by which later requests are refused; no answer depends on them.
 REFUSING = {
     "_n_questions", "_first_requests", "_profiled", "_about_site", "_apart",

@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
     for name in ("figures.json", "comparison.json", "history.csv"):
         (folder / name).unlink()
     study = (folder / "study.toml").read_text(encoding="utf-8")
-    block = '[[analysis]]\nname = "hazard"\nmethod = "fed-cox"\n[analysis.parameters]\nrobust = true\n'
+    block = '[[analysis]]\nname = "hazard"\nmethod = "fed-cox"\n[analysis.parameters]\nerrors = "HC0"\n'
     (folder / "study.toml").write_text(
         f'{study}\n{block}[sites.x]\nfile = "/home/ana/x y/lyon.csv"\n'.replace("[sites]\nnames", "[listed]\nnames"),
         encoding="utf-8",

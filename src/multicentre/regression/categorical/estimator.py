@@ -16,6 +16,13 @@ from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Applicable, Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.penalty import PENALTY_APPLICABLE, PENALTY_PHRASES, PENALTY_RANGES
+from multicentre.estimator.weighting import (
+    WEIGHTING_APPLICABLE,
+    WEIGHTING_PHRASES,
+    WEIGHTING_RANGES,
+    Errors,
+    WeightType,
+)
 from multicentre.likelihood.sandwich import small_sample_factor
 from multicentre.likelihood.separation import covariance_of
 from multicentre.regression.categorical import rounds
@@ -26,13 +33,6 @@ from multicentre.regression.categorical.site import CategoricalSite
 from multicentre.regression.coefficients import warn_of_rounds
 from multicentre.regression.patients import RegressionMissing
 from multicentre.regression.rounds import Plan
-from multicentre.regression.weighting import (
-    WEIGHTING_APPLICABLE,
-    WEIGHTING_PHRASES,
-    WEIGHTING_RANGES,
-    Errors,
-    WeightType,
-)
 from multicentre.statistics.chi_square import chi_square_test
 
 Floats = NDArray[np.float64]

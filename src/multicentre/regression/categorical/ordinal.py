@@ -12,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.core.session import Session
 from multicentre.estimator.parameters import OneOf, ParameterRanges
 from multicentre.estimator.presentation import p_text
+from multicentre.estimator.weighting import Errors, WeightType
 from multicentre.regression.categorical import rounds
 from multicentre.regression.categorical.estimator import SingleIndexRegression
 from multicentre.regression.categorical.maths import OrdinalLink
 from multicentre.regression.categorical.results import Name
 from multicentre.regression.categorical.rounds import Fit, Prepared
 from multicentre.regression.patients import RegressionMissing
-from multicentre.regression.weighting import Errors, WeightType
 from multicentre.statistics.chi_square import TestResult, chi_square_test
 
 Floats = NDArray[np.float64]

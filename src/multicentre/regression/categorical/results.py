@@ -20,7 +20,7 @@ from multicentre.regression.categorical.maths import SMALLEST
 from multicentre.regression.categorical.model import CategoricalModel
 from multicentre.regression.coefficients import MAX_ROWS, SAVED_NUMBER
 from multicentre.regression.maths import p_values, quantile
-from multicentre.regression.weighting import HasWeighting
+from multicentre.regression.weighting import HasRegressionWeights
 from multicentre.statistics.chi_square import TestResult
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 Name = str | tuple[str, str]
 
 
-class CategoricalResults(HasWeighting, FederatedEstimator):
+class CategoricalResults(HasRegressionWeights, FederatedEstimator):
     """Fitted multinomial or ordinal model.
 
     Attributes
@@ -74,7 +74,7 @@ class CategoricalResults(HasWeighting, FederatedEstimator):
     }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_"})
     saved_attributes: ClassVar[SavedAttributes] = {
-        **HasWeighting.saved_attributes,
+        **HasRegressionWeights.saved_attributes,
         "model_": saved_message(CategoricalModel),
         **dict.fromkeys(
             (

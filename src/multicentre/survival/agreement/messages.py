@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.core.messages import Message, array, count, number, text, texts
+from multicentre.core.messages import Message, array, count, flag, number, text, texts
 from multicentre.core.steps import Release
 from multicentre.data.survival import SurvivalData
 from multicentre.errors import MessageError
@@ -45,6 +45,21 @@ class OfCause(Message):
     """Code of the event of interest; events of other causes are treated as censored."""
 
     cause: int = count("code of the event of interest")
+
+
+@dataclass(frozen=True)
+class NamedColumns(Message):
+    """Columns of the data that are no covariates."""
+
+    offset: str = text("column that is added to the log hazard ratio; empty for none")
+    weights: str = text("column of weights; empty for none")
+    cluster: str = text("column of clusters; empty for none")
+    frequency: bool = flag("weights are numbers of patients, not inverse probabilities")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns, without those that are not set."""
+        return tuple(name for name in (self.offset, self.weights, self.cluster) if name)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from multicentre.errors import DataError, SchemaMismatch
 from multicentre.formula.agreement import SharedColumns, share_columns
 from multicentre.formula.grammar import Formula
 from multicentre.survival.agreement import messages
+from multicentre.survival.agreement.named_columns import NamedColumnsPart
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import (
     LATEST,
@@ -45,6 +46,8 @@ from multicentre.survival.agreement.sketch import (
 from multicentre.survival.times import check_grid
 
 Floats = NDArray[np.float64]
+# Sums of weights below this are the rounding of masked sums: the column is empty.
+SMALLEST = 1e-5
 # From the horizon and the unit of times to times at which results are stated.
 StatedTimes = Callable[[float, str], Sequence[float]]
 
@@ -105,6 +108,7 @@ def agree(
     missing: Missing,
     *,
     formula: Formula | None = None,
+    named: messages.NamedColumns | None = None,
     counted: Callable[[messages.Columns], Sequence[str]] = lambda described: described.columns,
     marked: Sequence[str] | None = None,
 ) -> Agreement:
@@ -120,6 +124,8 @@ def agree(
         How missing entries are handled.
     formula : Formula, optional
         Formula whose columns the sites build; the columns of the data by default.
+    named : NamedColumns, optional
+        Columns that are no covariates, for a site part that sets them aside.
     counted : callable, optional
         Function from the sites' columns to those in which missing entries are counted; all by default. With a formula
         they are those it needs.
@@ -142,9 +148,16 @@ def agree(
         messages.Columns,
         lambda: session.shared("survival columns", None, lambda: _describe(session, part)),
     )
-    shared = share_columns(session, part, described, formula, missing, counted=counted(described), marked=marked)
+    named = named if named is not None and named.names else None
+    names = () if named is None else named.names
+    shared = share_columns(
+        session, part, described, formula, missing, named=names, counted=counted(described), marked=marked
+    )
+    if named is not None:
+        session.ask(cast("type[NamedColumnsPart]", part).set_aside, named)
+        shared = replace(shared, columns=tuple(name for name in shared.columns if name not in names))
     agreed = session.once(
-        "agreed", messages.Prepared, lambda: _settle(session, part, needs, described.units[0], shared)
+        "agreed", messages.Prepared, lambda: _settle(session, part, needs, described.units[0], shared, named)
     )
     after = session.once("after horizon", messages.AfterHorizon, lambda: session.sum(part.agree, agreed))
     return Agreement(agreed, shared, after)
@@ -173,12 +186,13 @@ def _settle(
     needs: Needs,
     unit: str,
     shared: SharedColumns,
+    named: messages.NamedColumns | None,
 ) -> messages.Prepared:
     columns, gaps = shared.columns, shared.missing_values
     # Records that take part: those without a missing entry in some columns, or all.
     complete = gaps.columns if gaps.missing == "complete" and gaps.n_incomplete else ()
-    design = b"" if shared.design is None else encode(shared.design)
-    of_cause, about = messages.OfCause(needs.cause), (needs.cause, columns, complete, design)
+    made = tuple(b"" if each is None else encode(each) for each in (shared.design, named))
+    of_cause, about = messages.OfCause(needs.cause), (needs.cause, columns, complete, made)
     counts = None
     if needs.times is None:
         counts = session.shared("survival times", about, lambda: session.sum(part.count_times, of_cause))
@@ -238,7 +252,7 @@ def _check_sizes(sizes: messages.Sizes, columns: tuple[str, ...]) -> None:
             where="event",
             hint="Write 1 where the event happened, 0 where not.",
         )
-    empty = [name for name, present in zip(columns, sizes.present, strict=True) if present < 0.5]
+    empty = [name for name, present in zip(columns, sizes.present, strict=True) if present < SMALLEST]
     if empty:
         raise DataError(
             "at least one site must have values of every column; got none",

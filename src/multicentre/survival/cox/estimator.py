@@ -27,6 +27,14 @@ from multicentre.estimator.parameters import (
     Where,
     check_parameters,
 )
+from multicentre.estimator.weighting import (
+    COLUMN,
+    WEIGHTING_APPLICABLE,
+    WEIGHTING_PHRASES,
+    WEIGHTING_RANGES,
+    HasWeighting,
+    WeightType,
+)
 from multicentre.statistics.chi_square import TestResult
 from multicentre.survival.agreement.horizon import horizon_in_force
 from multicentre.survival.agreement.messages import LARGEST, Prepared
@@ -56,8 +64,7 @@ from multicentre.survival.cox.rounds import (
     value_times,
 )
 from multicentre.survival.cox.site import CoxSite
-from multicentre.survival.estimator import MISSING, PREDICTIONS, cause_in_force
-from multicentre.survival.fitted_models.cox import CoxModel
+from multicentre.survival.estimator import MISSING, cause_in_force
 from multicentre.survival.kernels.risk_sets import Ties
 
 # Mean events per site below which a fit with a separate baseline per site warns. Compared with a shared baseline it
@@ -142,10 +149,11 @@ _STEPS: dict[BaselineTimes, tuple[str, ...]] = {
 _ROBUST: dict[BaselineTimes, str] = {"stratified": "sum_own_scores", "grid": "sum_scores", "exact": "sum_exact_scores"}
 
 
+_ERRORS = {"model": "model-based standard errors", "HC0": "robust standard errors (Lin and Wei)"}
 IN_ROUNDS = Only("one_round=False", lambda model: not model.one_round)
 
 
-class FedCox(CoxResults):
+class FedCox(HasWeighting, CoxResults):
     """Federated Cox proportional hazards regression.
 
     Newton-Raphson rounds need sums over patients only, so the estimates equal those of the pooled patients, however the
@@ -182,9 +190,20 @@ class FedCox(CoxResults):
     formula : str, optional
         Covariates, for example ``"age * sex + C(stage, ref='I') + ns(bmi, df=4)"``; by default all columns. See the
         documentation of formulas for functions and knots.
-    robust : bool, default False
-        Standard errors by the sandwich estimator of Lin and Wei [3]_. If hazards are not proportional, they are the
-        errors of the average log hazard ratio over time that the coefficients then estimate.
+    offset : str, optional
+        Column that is added to the log hazard ratio.
+    weights : str, optional
+        Column of weights, at least 0. A patient with weight 0 does not count.
+    weight_type : {"frequency", "probability"}, default "frequency"
+        Meaning of `weights`: a row stands for that many patients, or is weighted by the inverse of its probability of
+        selection. Errors of probability weights must be robust.
+    errors : {"model", "HC0", "cluster"}, default "model"
+        Standard errors: from the information; by the sandwich estimator of Lin and Wei [3]_, which, if hazards are not
+        proportional, are those of the average log hazard ratio over time that the coefficients then estimate; or by
+        sums of the score residuals within clusters.
+    cluster : str, optional
+        Column of clusters for ``errors="cluster"``, numbered within each site. Equal numbers at two sites are two
+        clusters.
     one_round : bool, default False
         Approximate fit in one round instead of Newton-Raphson rounds: the mean of the sites' estimates, the derivatives
         of all sites at the mean, and the likelihood of one site in place of all (ODAC [4]_; with a separate baseline
@@ -269,7 +288,9 @@ class FedCox(CoxResults):
         "formula": "covariates {}",
         "ties": {"efron": "ties by Efron's method", "breslow": "ties by Breslow's method"},
         "alpha": lambda model: f"ridge penalty {model.alpha:g}" if model.alpha else "no penalty",
-        "robust": {True: "robust standard errors (Lin and Wei)", False: "model-based standard errors"},
+        **WEIGHTING_PHRASES,
+        "offset": "offset {}",
+        "errors": lambda model: _ERRORS.get(model.errors, f"robust standard errors, clustered by {model.cluster}"),
         "one_round": {True: "approximate fit in one round (ODAC)", False: ""},
         "lead": "lead site {}",
         **COMPUTING,
@@ -282,7 +303,9 @@ class FedCox(CoxResults):
         "horizon": (None, Real(0, open="low")),
         "cause": Integer(1, 127),
         "formula": FORMULA,
-        "robust": Flag(),
+        "offset": COLUMN,
+        **WEIGHTING_RANGES,
+        "errors": OneOf("model", "HC0", "cluster"),
         "one_round": Flag(),
         "missing": MISSING,
         "lead": (None, Where("the name of a site", lambda value: isinstance(value, str))),
@@ -292,6 +315,7 @@ class FedCox(CoxResults):
     }
 
     applicable: ClassVar[Applicable] = {
+        **WEIGHTING_APPLICABLE,
         "n_times": Only('times "stratified" or "grid"', lambda model: model.times != "exact"),
         "lead": Only("one_round=True", lambda model: model.one_round),
         "max_iter": IN_ROUNDS,
@@ -308,7 +332,11 @@ class FedCox(CoxResults):
         horizon: float | None = None,
         cause: int = 1,
         formula: str | None = None,
-        robust: bool = False,
+        offset: str | None = None,
+        weights: str | None = None,
+        weight_type: WeightType = "frequency",
+        errors: Literal["model", "HC0", "cluster"] = "model",
+        cluster: str | None = None,
         one_round: bool = False,
         lead: str | None = None,
         missing: SurvivalMissing = "complete",
@@ -323,7 +351,11 @@ class FedCox(CoxResults):
         self.horizon = horizon
         self.cause = cause
         self.formula = formula
-        self.robust = robust
+        self.offset = offset
+        self.weights = weights
+        self.weight_type = weight_type
+        self.errors = errors
+        self.cluster = cluster
         self.one_round = one_round
         self.lead = lead
         self.missing = missing
@@ -342,11 +374,11 @@ class FedCox(CoxResults):
     def planned_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and requests after it, may use."""
         steps = {*_STEPS[self.times], *self._formula_steps()}
-        if self.robust:
+        if self.errors != "model":
             steps |= {_ROBUST[self.times]}
         if self.one_round:
             steps |= {"sum_estimates", "solve_surrogate"} | (set() if self.lead else {"offer_lead"})
-        return steps_of_agreement(self._needs()) | steps | {"fit_own"}
+        return steps_of_agreement(self._needs()) | steps | {"fit_own"} | self._naming_steps()
 
     def by_site(self) -> SiteEffects:
         """Fit each site of the last fit separately, and combine the coefficients.
@@ -356,7 +388,8 @@ class FedCox(CoxResults):
         Returns
         -------
         SiteEffects
-            Estimates by site. They are NaN where a site has fewer than three events, separation or a constant column,
+            Estimates by site, with errors from the information; robust ones with probability weights and clusters. They
+            are NaN where a site has fewer than three events, separation or a constant column,
             and where the site's policy refuses the answer, for example because it rests on too few patients.
         """
         answers = self.session.ask(CoxSite.fit_own, self._penalty(), skip_refusals=True)
@@ -411,6 +444,7 @@ class FedCox(CoxResults):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        self._check_weighting()
         if self.times != "exact" and self.n_times > MAX_TIMES:
             raise ConfigurationError(
                 f"n_times must be at most {MAX_TIMES}; got {self.n_times}",
@@ -426,10 +460,8 @@ class FedCox(CoxResults):
             fit = loops.fit_by_rounds(session, agreed, plan)
         self.agreed_, self.history_, self._reached, self.lead_ = agreed, fit.history, fit, fit.lead
         self._reset_by_products()
-        self.model_ = self._by_product(
-            session, PREDICTIONS, lambda: make_model(session, agreed, fit, plan), CoxModel.empty()
-        )
-        self.log_likelihood_ = fit.totals.value
+        self._set_model(session, lambda: make_model(session, agreed, fit, plan))
+        self.log_likelihood_ = fit.totals.value if self._has_likelihood else np.nan
         self.n_patients_, self.n_events_ = round(fit.totals.n_patients), round(fit.totals.n_events)
         self.converged_ = fit.converged
         self._infer(session, agreed, fit, plan)
@@ -442,7 +474,7 @@ class FedCox(CoxResults):
         is_informed = informed(fit.totals.information, fit.totals.n_events)
         self._model_based = covariance(fit.totals.information, plan.alpha, is_informed)
         spread_of = self._model_based
-        if self.robust:
+        if self.errors != "model":
             none = np.full_like(fit.totals.information, np.nan)
             scores = self._by_product(session, ROBUST_ERRORS, lambda: sum_scores(session, agreed, fit, plan), none)
             spread_of = covariance(fit.totals.information, plan.alpha, is_informed, scores)
@@ -454,6 +486,8 @@ class FedCox(CoxResults):
         # Where a coefficient has no finite maximum, the likelihood is at its bound, which the ratio compares.
         if (unreliable & (~fit.diverging | (plan.alpha > 0))).any():
             invalid.add("likelihood_ratio")
+        if self.cluster or not self._has_likelihood:  # the likelihood takes patients as independent
+            invalid |= {"likelihood_ratio", "score"}
         self.tests_ = {
             name: test for name, test in tests.items() if name not in invalid and np.isfinite(test.statistic)
         }

@@ -318,7 +318,7 @@ def risk_means(events: Floats, sums: Sums, terms: Terms) -> RiskMeans:
     Parameters
     ----------
     events : array of shape (K,)
-        Number of events.
+        Number of events, or the sum of their weights.
     sums : Sums
     terms : Terms
 
@@ -332,7 +332,7 @@ def risk_means(events: Floats, sums: Sums, terms: Terms) -> RiskMeans:
     """
     risk, tied = sums.risk, sums.tied
     total = terms.first[:, None] * risk - terms.first_tied[:, None] * tied
-    mean = np.divide(total, events[:, None], out=np.zeros_like(total), where=events[:, None] > 0.5)
+    mean = np.divide(total, events[:, None], out=np.zeros_like(total), where=terms.first[:, None] > 0)
     return RiskMeans(
         terms.first,
         terms.first_tied,
@@ -342,8 +342,25 @@ def risk_means(events: Floats, sums: Sums, terms: Terms) -> RiskMeans:
     )
 
 
-def score_products(patients: RiskSets, theta: Floats, means: RiskMeans) -> Floats:
-    """Sum the outer products of the patients' score residuals, shape (d, d).
+def score_products(
+    patients: RiskSets,
+    theta: Floats,
+    means: RiskMeans,
+    clusters: NDArray[np.int64] | None = None,
+    *,
+    frequency: bool = False,
+) -> Floats:
+    """Sum the outer products of the score residuals of patients, or of clusters of patients, shape (d, d).
+
+    Parameters
+    ----------
+    patients : RiskSets
+    theta : array of shape (n,)
+    means : RiskMeans
+    clusters : array of shape (n,), optional
+        Number of each patient's cluster, from 0.
+    frequency : bool, default False
+        Weights are numbers of patients: a product counts that many times.
 
     References
     ----------
@@ -358,11 +375,19 @@ def score_products(patients: RiskSets, theta: Floats, means: RiskMeans) -> Float
     >>> score_products(patients, np.ones(2), means).tolist()
     [[0.5]]
     """
-    total = np.zeros((patients.rows.shape[1], patients.rows.shape[1]))
+    d = patients.rows.shape[1]
+    total, of_clusters = np.zeros((d, d)), np.zeros((0 if clusters is None else int(clusters.max()) + 1, d))
+    divisors = np.sqrt(np.where(patients.weights > 0, patients.weights, 1.0)) if frequency else None
     for start in range(0, len(patients.rows), CHUNK):
-        residuals = score_residuals(patients, theta, means, slice(start, start + CHUNK))
+        chosen = slice(start, start + CHUNK)
+        residuals = score_residuals(patients, theta, means, chosen)
+        if clusters is not None:
+            np.add.at(of_clusters, clusters[chosen], residuals)
+            continue
+        if divisors is not None:
+            residuals = residuals / divisors[chosen, None]
         total += residuals.T @ residuals
-    return total
+    return total if clusters is None else of_clusters.T @ of_clusters
 
 
 def score_sizes(patients: RiskSets, theta: Floats, means: RiskMeans) -> Floats:
@@ -381,7 +406,7 @@ def score_sizes(patients: RiskSets, theta: Floats, means: RiskMeans) -> Floats:
 
 
 def score_residuals(patients: RiskSets, theta: Floats, means: RiskMeans, chosen: slice) -> Floats:
-    """Return the score residuals of a slice of patients, shape (m, d); over all patients they sum to the gradient.
+    """Return the weighted score residuals of a slice of patients, shape (m, d); all of them sum to the gradient.
 
     Examples
     --------
@@ -397,12 +422,12 @@ def score_residuals(patients: RiskSets, theta: Floats, means: RiskMeans, chosen:
     hazard[happened] -= means.first_tied[place]
     cumulated[happened] -= means.mean_hazard_tied[place]
     residuals = -theta[chosen, None] * (rows * hazard[:, None] - cumulated)
-    residuals[happened] += rows[happened] - means.mean[place]
+    residuals[happened] += patients.weights[chosen][happened, None] * (rows[happened] - means.mean[place])
     return np.asarray(residuals, dtype=np.float64)
 
 
 def schoenfeld_sums(patients: RiskSets, mean: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Sum Schoenfeld residuals over the events, unweighted and weighted by a value per patient, shape (d,) each.
+    """Sum Schoenfeld residuals over the events, and their products with a value per patient, shape (d,) each.
 
     Parameters
     ----------
@@ -423,4 +448,5 @@ def schoenfeld_sums(patients: RiskSets, mean: Floats, values: Floats) -> tuple[F
     """
     happened = patients.happened
     residuals = patients.rows[happened] - mean[patients.reached[happened] - 1]
+    residuals = residuals * patients.weights[happened, None]
     return residuals.sum(axis=0), values[happened] @ residuals

@@ -102,8 +102,10 @@ class Risk(Release):
     """Sums over the patients at risk, at the times of the grid."""
 
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    event_offset: float = number("sum of the offset over the events", bound=SUMS)
     event_sum: Floats = array("sum of the columns over the events", ("d",), bound=SUMS)
-    events: Floats = array("events", ("K",), unit="patients", bound=PATIENTS)
+    events: Floats = array("events, or the sum of their weights", ("K",), unit="patients", bound=PATIENTS)
+    cases: Floats = array("events, if patients have weights", ("c",), unit="patients", bound=PATIENTS)
     risk: Floats = array("sum of hazard ratios over those at risk", ("K",), bound=RATIOS)
     risk_sum: Floats = array("sum of hazard ratios times columns over those at risk", ("K", "d"), bound=SUMS)
     tied: Floats = array("sum of hazard ratios over those with the event", ("t",), bound=RATIOS)
@@ -147,7 +149,7 @@ class ExactProducts(Products):
 class Baseline(Release):
     """Sums that give the baseline hazard on the grid."""
 
-    events: Floats = array("events", ("K",), unit="patients", bound=PATIENTS)
+    events: Floats = array("events, or the sum of their weights", ("K",), unit="patients", bound=PATIENTS)
     risk: Floats = array("sum of hazard ratios over those at risk", ("K",), bound=RATIOS)
 
 
@@ -155,7 +157,7 @@ class Baseline(Release):
 class Residuals(Release):
     """Sums of Schoenfeld residuals and of the values of the events' times."""
 
-    n_events: float = number("events", unit="patients", bound=PATIENTS)
+    n_events: float = number("events, or the sum of their weights", unit="patients", bound=PATIENTS)
     value: float = number("sum of the times' values", bound=PATIENTS)
     squared_value: float = number("sum of the squares of the times' values", bound=PATIENTS)
     plain: Floats = array("sum of the residuals", ("d",), bound=SUMS)

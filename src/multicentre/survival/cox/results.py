@@ -14,8 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.core.published_counts import count_text
 from multicentre.core.session import Session
+from multicentre.data.tabular import add_indicators, indicators_of
 from multicentre.errors import (
     ConfigurationError,
+    DataError,
     DisclosureRefused,
     MulticentreError,
     ProtocolRefused,
@@ -35,13 +37,16 @@ from multicentre.estimator.saved import PLAIN, SAVED_TESTS, SavedAttributes
 from multicentre.estimator.site_estimates import NOT_ESTIMATED, Scale, SiteEstimates
 from multicentre.estimator.terms import Estimates
 from multicentre.statistics.chi_square import TestResult
-from multicentre.survival.agreement.messages import Prepared
+from multicentre.survival.agreement.messages import NamedColumns, Prepared
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.cox.maths import hazard_ratios, wald_p_values
 from multicentre.survival.cox.messages import OwnFit
 from multicentre.survival.cox.rounds import Fit
-from multicentre.survival.estimator import SurvivalEstimator
+from multicentre.survival.estimator import PREDICTIONS, SurvivalEstimator
+from multicentre.survival.fitted_models.base import SurvivalModel
+from multicentre.survival.fitted_models.cox import CoxModel
+from multicentre.survival.fitted_models.derived import Named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,11 +89,11 @@ class CoxResults(HasFormulaEffects, SurvivalEstimator):
     coef_ : array of shape (d,)
         Log hazard ratios per unit of each of the d columns; 0 for a column without information.
     standard_errors_ : array of shape (d,)
-        Standard errors; robust with ``robust=True``. NaN, as are intervals and p-values, for a column without
+        Standard errors; robust unless ``errors="model"``. NaN, as are intervals and p-values, for a column without
         information, and for a coefficient more than a quarter of a standard error from the maximum of the likelihood (a
         large penalty, one round, or rounds that ended early).
     model_standard_errors_ : array of shape (d,)
-        Standard errors from the information, independent of `robust`.
+        Standard errors from the information, independent of `errors`.
     covariance_ : array of shape (d, d)
         Covariance of the coefficients, from which `standard_errors_` follow; available for penalised coefficients too.
     hazard_ratios_ : array of shape (d, 3)
@@ -96,10 +101,11 @@ class CoxResults(HasFormulaEffects, SurvivalEstimator):
     p_values_ : array of shape (d,)
         Two-sided Wald tests.
     log_likelihood_ : float
-        Log partial likelihood, without the penalty; stratified by site if each site has a separate baseline.
+        Log partial likelihood, without the penalty; stratified by site if each site has a separate baseline. NaN with
+        probability weights.
     tests_ : dict of str to TestResult
         Tests of the null hypothesis that all coefficients are 0: "likelihood_ratio", "wald" and "score". After one
-        round only "wald"; if a column has no standard error, only "score".
+        round, with clusters and with probability weights only "wald"; if a column has no standard error, only "score".
     proportionality_ : dict of str to TestResult
         Tests of proportional hazards, once :meth:`answer` or a report has requested them.
     missing_results_ : dict of str to str
@@ -114,7 +120,7 @@ class CoxResults(HasFormulaEffects, SurvivalEstimator):
     """
 
     lacks: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("offset", "weights", "clusters", "elastic net"), "Not implemented yet"),
+        "elastic net": "Not implemented yet",
         "penalty by cross-validation": "Not implemented yet; cross_validate compares stated penalties",
     }
     same_sites: ClassVar[bool] = True
@@ -263,7 +269,38 @@ class CoxResults(HasFormulaEffects, SurvivalEstimator):
     @property
     def _columns_and_levels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         columns = self.feature_names_in_
-        return columns[: len(columns) - len(self.missing_values_.indicators)], self.agreed_.levels
+        names = columns[: len(columns) - len(self.missing_values_.indicators)]
+        return (*names, *self.model_columns[len(columns) :]), self.agreed_.levels
+
+    @property
+    def named_columns(self) -> NamedColumns:
+        """Columns of the data that are no covariates."""
+        weights, cluster = (getattr(self, name, None) or "" for name in ("weights", "cluster"))
+        frequency = getattr(self, "weight_type", "frequency") == "frequency"
+        return NamedColumns(self._offset_column, weights, cluster, frequency)
+
+    @property
+    def model_columns(self) -> tuple[str, ...]:
+        """Columns of the fitted model: the covariates, and the offset."""
+        return (*self.agreed_.columns, *filter(None, [self._offset_column]))
+
+    def evaluated_model(self) -> SurvivalModel:
+        """Return the fitted model of the columns of the data; see :meth:`predicting_model`."""
+        if self.fitted_design is None and self.named_columns.names:
+            return Named.of(self.predicting_model(), self.model_columns)
+        return super().evaluated_model()
+
+    def _naming_steps(self) -> set[str]:
+        """Return the names of the steps that an offset, weights and clusters need."""
+        return {"set_aside"} if self.named_columns.names else set()
+
+    def _set_model(self, session: Session, make: Callable[[], CoxModel]) -> None:
+        """Set the model of covariates and offset, whose coefficient is 1, or an empty one if its sums are refused."""
+        model = self._by_product(session, PREDICTIONS, make, CoxModel.empty())
+        if self._offset_column and not model.is_empty:
+            coefficients, centre = np.append(model.coefficients, 1.0), np.append(model.centre, 0.0)
+            model = replace(model, coefficients=coefficients, centre=centre)
+        self.model_ = model
 
     def _check_formula(self) -> None:
         super()._check_formula()
@@ -280,16 +317,32 @@ class CoxResults(HasFormulaEffects, SurvivalEstimator):
 
     def _agree(self, session: Session, needs: Needs) -> Prepared:
         part = cast("type[SurvivalPart]", self.site_part)
-        agreement = agree(session, part, needs, self.missing, formula=self._parsed)
+        named = self.named_columns
+        agreement = agree(session, part, needs, self.missing, formula=self._parsed, named=named)
         self._set_design(agreement.shared)
+        if self.fitted_design is not None:  # predictions need no weights and clusters
+            others = (named.weights, named.cluster)
+            self.design_ = replace(self.design_, passed=tuple(n for n in self.design_.passed if n not in others))
         return self._take(agreement)
 
     def _values(self, X: Any) -> Floats:
-        design = self.fitted_design
-        if design is None:
-            return super()._values(X)
         self.predicting_model()
-        return design.build(*self._data_of(X))
+        design, (values, columns) = self.fitted_design, self._data_of(X)
+        names = columns
+        if design is not None:
+            names, values = design.column_names, design.build(values, columns)
+        elif self.missing_values_.indicators:
+            marked = self.missing_values_.incomplete_columns
+            values = add_indicators(values, columns, self.agreed_.levels, marked)
+            names = (*columns, *indicators_of(marked))
+        values = values[:, [names.index(name) for name in self.model_columns]]
+        if self._offset_column and self.missing != "complete" and np.isnan(values[:, -1]).any():
+            raise DataError("the offset must be complete; an entry is missing", where=self._offset_column)
+        return values
+
+    @property
+    def _fill(self) -> Floats:
+        return np.append(self.agreed_.centre, np.zeros(len(self.model_columns) - len(self.agreed_.columns)))
 
     def _estimates(self) -> Estimates:
         finite = np.isfinite(self.standard_errors_)

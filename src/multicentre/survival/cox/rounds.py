@@ -105,7 +105,8 @@ class Totals(Message):
     value: float = number("log partial likelihood")
     gradient: Floats = array("first derivatives of the log partial likelihood", ("d",))
     information: Floats = array("minus the second derivatives of the log partial likelihood", ("d", "d"))
-    events: Floats = array("events by time", ("K",))
+    events: Floats = array("events by time, or the sum of their weights", ("K",))
+    cases: Floats = array("events by time", ("K",))
     risk: Floats = array("sum of hazard ratios over those at risk", ("K",))
     risk_sum: Floats = array("sum of hazard ratios times columns over those at risk", ("K", "d"))
     tied: Floats = array("sum of hazard ratios over those with the event", ("K",))
@@ -116,7 +117,7 @@ class Totals(Message):
     @property
     def tables(self) -> Tables:
         """Sums by time."""
-        return Tables(self.events, self.events, self.risk, self.tied)
+        return Tables(self.events, self.cases, self.risk, self.tied)
 
     @property
     def sums(self) -> Sums:
@@ -140,9 +141,9 @@ def _own_totals(sums: messages.Derivatives) -> Totals:
     return Totals(sums.n_patients, sums.n_events, 0.0, *derivatives, *by_time, within, n_withdrawn=sums.n_withdrawn)
 
 
-def _no_times(d: int) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+def _no_times(d: int) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
     none, no_rows = np.zeros(0), np.zeros((0, d))
-    return none, none, no_rows, none, no_rows
+    return none, none, none, no_rows, none, no_rows
 
 
 def _withdrawn(d: int, n_withdrawn: float) -> Totals:
@@ -158,12 +159,13 @@ def _shared_totals(session: Session, at: messages.AtShared, plan: Plan) -> Total
         return _withdrawn(len(coefficients), sums.n_withdrawn)
     nothing = np.zeros(len(sums.risk)), np.zeros_like(sums.risk_sum)
     tied = (sums.tied, sums.tied_sum) if at.efron else nothing
-    terms = sum_terms(Tables(sums.events, sums.events, sums.risk, tied[0]))
+    cases = sums.cases if len(sums.cases) else sums.events
+    terms = sum_terms(Tables(sums.events, cases, sums.risk, tied[0]))
     request = messages.Hazards(coefficients, at.efron, shift, terms.first, terms.first_tied, tentative=at.tentative)
     summed = session.sum(part.sum_exact_products, request) if exact else session.sum(part.sum_products, request)
     products = summed.products
-    n_events = float(sums.events.sum())
-    value = float(sums.event_sum @ coefficients - terms.log.sum() - shift * n_events)
+    n_events = float(cases.sum())
+    value = float(sums.event_sum @ coefficients - terms.log.sum() - shift * sums.events.sum()) + sums.event_offset
     return Totals(
         sums.n_patients,
         n_events,
@@ -172,6 +174,7 @@ def _shared_totals(session: Session, at: messages.AtShared, plan: Plan) -> Total
         gradient(sums.event_sum, Sums(sums.risk_sum, tied[1]), terms),
         products - squared_means(Sums(sums.risk_sum, tied[1]), terms),
         sums.events,
+        cases,
         sums.risk,
         sums.risk_sum,
         *tied,

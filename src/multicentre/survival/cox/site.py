@@ -5,6 +5,7 @@ Steps also inherited: ``describe``, ``sum_sizes``, ``sum_squares``, ``count_time
 ``add_indicators`` and ``report_gaps`` from data/missing/values.py. Of these, ``tell_times`` (event times, only with
 ``exact_times``) and ``report_gaps`` return values of a single site.
 
+With an offset, weights or clusters, also ``set_aside`` from survival/agreement/named_columns.py.
 With a formula, also ``build_design`` and ``build_columns`` from formula/site.py, and ``count_below`` for knots from
 statistics/quantiles/site.py.
 
@@ -31,8 +32,8 @@ from multicentre.core.withdrawal import Tentative, unless_few
 from multicentre.data.rare_columns import rare_columns
 from multicentre.data.records import effective_number, fewest_different
 from multicentre.errors import ConfigurationError
-from multicentre.formula.site import FormulaPart
-from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.named_columns import NamedColumnsPart
+from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.cox import messages
 from multicentre.survival.cox.maths import (
     RiskMeans,
@@ -71,22 +72,18 @@ SMALLEST_RELATIVE = 1e-12
 RiskSetsAndCells = tuple[RiskSets, NDArray[np.int64]]
 
 
-class CoxPatients(SurvivalPart, FormulaPart):
+class CoxPatients(NamedColumnsPart):
     """Base of the site part: risk sets, cached between rounds, and checks of requests."""
 
     has_exact_steps: ClassVar[bool] = True
-
-    @property
-    def has_answered(self) -> bool:
-        """True once the site has returned sums of its columns."""
-        return bool(self._first_requests) or self.state is not None
 
     @cached_property
     def _site_risk_sets(self) -> RiskSets:
         """Risk sets of the site's patients at the site's times, up to the end of follow-up."""
         time, ends = self.data.time, self.agreed.ends
-        happened = (self.data.event == self.agreed.cause) & by_end(time, ends)
-        return RiskSets.at_own_times(self.patients.standardised, np.minimum(time, ends), happened)
+        happened = (self.data.event == self.agreed.cause) & by_end(time, ends) & self._counts
+        ended = np.minimum(time, ends)
+        return RiskSets.at_own_times(self.patients.standardised, ended, happened, self._weight, self._offset)
 
     def _shared(self, *, exact: bool) -> RiskSetsAndCells:
         """Return the risk sets at the shared times, and the number of patients in each cell.
@@ -129,8 +126,11 @@ class CoxPatients(SurvivalPart, FormulaPart):
 
     def _followed(self, reached: NDArray[np.int64], happened: NDArray[np.bool_]) -> RiskSetsAndCells:
         """Return risk sets, and the number of patients per time: in total, with the event, and without."""
-        cells = [np.bincount(reached[of]) for of in (reached >= 0, happened, ~happened)]
-        return RiskSets(self.patients.standardised, reached, happened, len(self.agreed.times)), np.concatenate(cells)
+        counts, n_times = self._counts, len(self.agreed.times)
+        cells = [np.bincount(reached[of & counts]) for of in (reached >= 0, happened, ~happened)]
+        rows = self.patients.standardised
+        shared = RiskSets(rows, reached, happened & counts, n_times, self._weight, self._offset)
+        return shared, np.concatenate(cells)
 
     def _behind(self, risk_sets: RiskSets, request: messages.At, fewest: int | None = None) -> int:
         """Return the effective number of patients of derivatives: the events, or fewer if few dominate risk sets.
@@ -142,8 +142,8 @@ class CoxPatients(SurvivalPart, FormulaPart):
         theta, terms = own_terms(risk_sets, request)
         fewest = self.behind() if fewest is None else fewest
         hazards = risk_sets.own_hazards(theta, terms.first, terms.first_tied)
-        n_events = int(risk_sets.n_events.sum()) or len(self.data)
-        return min(n_events, fewest, self._rounded_down(fewest, effective_number(hazards)))
+        n_events = int(effective_number(risk_sets.weights[risk_sets.happened]) + ROUNDING) if risk_sets.n_times else 0
+        return min(n_events or len(self.data), fewest, self._rounded_down(fewest, effective_number(hazards)))
 
     def _behind_times(self, shared: RiskSets, cells: NDArray[np.int64], theta: Floats) -> int:
         """Return the effective number of patients of sums by time; 1 if one outweighs all others of a time.
@@ -152,7 +152,8 @@ class CoxPatients(SurvivalPart, FormulaPart):
         """
         if self.masked:
             return self.behind()
-        if is_dominated(2 * shared.reached + shared.happened, theta):
+        groups = 2 * shared.reached + shared.happened
+        if is_dominated(groups, theta) or (self._weight is not None and is_dominated(groups, shared.weights)):
             return 1
         return self._rounded_down(self.behind(cells), fewest_at_risk(shared, theta))
 
@@ -210,10 +211,11 @@ class CoxSite(CoxPatients):
     """Site part of the federated Cox model."""
 
     method: ClassVar[str] = "fed-cox"
-    revision: ClassVar[int] = 6
+    revision: ClassVar[int] = 7
     lengths: ClassVar[Lengths] = {
         "K": "times of events",
         "t": "times of events; none with Breslow's ties",
+        "c": "times of events with weights; none without",
     }
 
     def n_parameters(self, request: Message) -> int:
@@ -284,7 +286,7 @@ class CoxSite(CoxPatients):
             return messages.Products(np.zeros((risk_sets.rows.shape[1],) * 2), patients=len(self.data))
         theta, means = self._own_means(risk_sets, request)
         patients = min(self._behind(risk_sets, request), self._effective(score_sizes(risk_sets, theta, means)))
-        return messages.Products(score_products(risk_sets, theta, means), patients=patients)
+        return messages.Products(self._score_products(risk_sets, theta, means), patients=patients)
 
     @step(releases=messages.Products, when="at the end", summed=True, refusable=True)
     def sum_scores(self, request: messages.Means) -> messages.Products:
@@ -408,7 +410,12 @@ class CoxSite(CoxPatients):
             return messages.OwnFit(nothing, nothing, patients=0)
         everyone = self._site_risk_sets
         risk_sets = RiskSets(
-            everyone.rows[:, used], everyone.reached, everyone.happened, everyone.n_times, everyone.weights
+            everyone.rows[:, used],
+            everyone.reached,
+            everyone.happened,
+            everyone.n_times,
+            everyone.weights,
+            everyone.offset,
         )
         maximum = fit_own(risk_sets, request.alpha, ties_of(request.efron))
         if maximum is None:
@@ -416,10 +423,14 @@ class CoxSite(CoxPatients):
         is_reliable = reliable(
             request.alpha * maximum.coefficients, maximum.information, float(risk_sets.n_events.sum())
         )
-        errors = np.sqrt(np.diagonal(covariance(maximum.information, request.alpha, is_reliable)))
-        behind = self._behind(
-            risk_sets, messages.At(maximum.coefficients, request.efron), fewest_different(self.data.X[:, used])
+        at = messages.At(maximum.coefficients, request.efron)
+        behind, scores = (
+            self._behind(risk_sets, at, min(self._n_effective, fewest_different(self.data.X[:, used]))),
+            None,
         )
+        if self._clusters is not None or not self.named.frequency:
+            scores = self._score_products(risk_sets, *self._own_means(risk_sets, at))
+        errors = np.sqrt(np.diagonal(covariance(maximum.information, request.alpha, is_reliable, scores)))
         coefficients, standard_errors = nothing.copy(), nothing.copy()
         coefficients[used] = np.where(is_reliable, maximum.coefficients, 0.0)
         standard_errors[used] = np.where(is_reliable, errors, 0.0)
@@ -438,8 +449,10 @@ class CoxSite(CoxPatients):
         n_tied = len(self.agreed.times) if request.efron else 0
         return {
             "n_patients": float(len(self.data)),
+            "event_offset": shared.event_offset,
             "event_sum": shared.event_sum,
             "events": shared.events,
+            "cases": shared.n_events if self._weight is not None else np.zeros(0),
             "risk": tables.risk,
             "risk_sum": sums.risk,
             "tied": tables.tied[:n_tied],
@@ -456,7 +469,12 @@ class CoxSite(CoxPatients):
         by_time = request.first, request.first_tied, request.mean, request.mean_hazard, request.mean_hazard_tied
         shared, theta, patients = self._weighed(request, *by_time, exact=exact)
         means = RiskMeans(*by_time)
-        return score_products(shared, theta, means), min(patients, self._effective(score_sizes(shared, theta, means)))
+        patients = min(patients, self._effective(score_sizes(shared, theta, means)))
+        return self._score_products(shared, theta, means), patients
+
+    def _score_products(self, risk_sets: RiskSets, theta: Floats, means: RiskMeans) -> Floats:
+        """Sum products of the score residuals of patients or clusters, shape (d, d)."""
+        return score_products(risk_sets, theta, means, self._clusters, frequency=self.named.frequency)
 
     def _shared_residuals(self, request: messages.Means, *, exact: bool) -> dict[str, Any]:
         self._check(request.coefficients, request.mean, request.transform)
@@ -491,11 +509,11 @@ def _at(transform: Floats, reached: NDArray[np.int64]) -> Floats:
 
 def _residuals(patients: RiskSets, mean: Floats, values: Floats) -> dict[str, Any]:
     plain, weighted = schoenfeld_sums(patients, mean, values)
-    event_values = values[patients.happened]
+    event_values, weights = values[patients.happened], patients.weights[patients.happened]
     return {
-        "n_events": float(patients.n_events.sum()),
-        "value": float(event_values.sum()),
-        "squared_value": float(event_values @ event_values),
+        "n_events": float(patients.events.sum()),
+        "value": float(weights @ event_values),
+        "squared_value": float(weights @ np.square(event_values)),
         "plain": plain,
         "weighted": weighted,
     }
@@ -548,7 +566,7 @@ def own_terms(risk_sets: RiskSets, request: messages.At) -> tuple[Floats, Terms]
 
 
 def hazards_of(patients: RiskSets, request: messages.AtShared) -> Floats:
-    """Return hazard ratios at the requested coefficients, divided by the requested factor, shape (n,).
+    """Return weights times hazard ratios at the requested coefficients, divided by the requested factor, shape (n,).
 
     Raises
     ------
@@ -556,7 +574,7 @@ def hazards_of(patients: RiskSets, request: messages.AtShared) -> Floats:
         They are not finite.
     """
     with np.errstate(over="ignore"):
-        theta = np.exp(patients.rows @ request.coefficients - request.shift)
+        theta = patients.weights * np.exp(patients.rows @ request.coefficients + patients.offset - request.shift)
     if not np.isfinite(theta).all():
         raise ConfigurationError(
             "hazard ratios must be finite; got infinite ones", where="shift", hint="Fit with alpha above 0."

@@ -418,15 +418,18 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         grid, places, at = settings.choose_times(model, self.horizon, self.time_points, int(self.n_times), self.at)
         fitted = self.model.missing_values_ if isinstance(self.model, SurvivalEstimator) else None
         missing, marked = ("mean", ()) if fitted is None else (fitted.missing, fitted.incomplete_columns)
-        design = model if isinstance(model, Designed) else None
-        if design is not None and missing == "indicator":  # the model marks missing entries itself
-            missing = "mean"
+        used: Sequence[str] | None = None
+        if isinstance(model, Designed):
+            used = model.used
+            missing = "mean" if missing == "indicator" else missing  # the model marks missing entries itself
+        elif isinstance(model, Named) and fitted is not None:
+            used = model.names
         agreement = agree(
             session,
             EvaluationSite,
             needs or self._needs(grid),
             missing,
-            counted=lambda described: described.columns if design is None else design.used,
+            counted=lambda described: [name for name in described.columns if used is None or name in used],
             marked=marked,
         )
         agreed, self.missing_values_ = agreement.agreed, agreement.missing
@@ -481,6 +484,9 @@ class SurvivalEvaluation(HasHorizon, HandlesMissing, FederatedEstimator, Conclud
         if not isinstance(self.model, SurvivalEstimator) or self.model.fitted_design is not None:
             return agreed.centre
         fitted = self.model.agreed_
+        if isinstance(self.model.evaluated_model(), Named):
+            means = dict(zip(fitted.columns, fitted.centre.tolist(), strict=True))
+            return np.array([means.get(name, mean) for name, mean in zip(agreed.columns, agreed.centre, strict=True)])
         if fitted.columns != agreed.columns or have_other_levels(fitted.levels, agreed.levels):
             raise SchemaMismatch(
                 f"the sites must have the model's {len(self.model.feature_names_in_)} columns; got "

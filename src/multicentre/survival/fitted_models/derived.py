@@ -288,20 +288,24 @@ class Designed(FittedDesign, SurvivalModel):
     ----------
     times : array of shape (K,)
     fill : array of shape (d,)
-        Mean of every column of the formula, which replaces missing entries.
+        Value that replaces missing entries of every column of the inner model.
+    inner_columns : tuple of str
+        Columns of the inner model, among those of the formula.
     packed : array of bytes
-        Inner model, of the columns of the formula.
+        Inner model.
     """
 
     times: Floats = array("times of the grid", ("K",), bound=MAX_TIME)
-    fill: Floats = array("mean of every column of the formula", ("d",), bound=MAX_VALUE)
+    fill: Floats = array("value that replaces missing entries of every column", ("d",), bound=MAX_VALUE)
+    inner_columns: tuple[str, ...] = texts("columns of the inner model, in order")
     packed: Bytes = array("inner model as bytes", ("b",), dtype="u1", bound=256)
 
     @classmethod
-    def of_model(cls, inner: SurvivalModel, design: FittedDesign, fill: Floats) -> Self:
+    def of_model(cls, inner: SurvivalModel, design: FittedDesign, fill: Floats, columns: Sequence[str]) -> Self:
         """Return an inner model with the design of its columns."""
         fields = {name: getattr(design, name) for name in FittedDesign.declarations()}
-        return cls(**fields, times=inner.times, fill=fill, packed=np.frombuffer(pack(inner), dtype=np.uint8))
+        packed = np.frombuffer(pack(inner), dtype=np.uint8)
+        return cls(**fields, times=inner.times, fill=fill, inner_columns=tuple(columns), packed=packed)
 
     @cached_property
     def inner(self) -> SurvivalModel:
@@ -314,7 +318,7 @@ class Designed(FittedDesign, SurvivalModel):
         """Return the columns of the formula, shape (n, d); missing entries are the means of the fit."""
         names = tuple(self.used)
         values = rows_for(Table(X, tuple(columns), tuple(levels)), names, self.data_levels)
-        built = self.build(values, names)[:, : len(self.fill)]
+        built = self.build(values, names)[:, [self.column_names.index(name) for name in self.inner_columns]]
         return np.where(np.isnan(built), self.fill, built)
 
     def survival(self, X: Floats) -> Floats:
@@ -328,7 +332,8 @@ class Designed(FittedDesign, SurvivalModel):
     def check_meaning(self, n_columns: int) -> None:
         """Raise MessageError unless the design is valid, and the inner model is of its columns and on this grid."""
         self.check()
-        if len(self.fill) != len(self.column_names) or not np.array_equal(self.inner.times, self.times):
+        fits = set(self.inner_columns) <= set(self.column_names) and len(self.inner_columns) == len(self.fill)
+        if not fits or not np.array_equal(self.inner.times, self.times):
             raise MessageError("the model must be of the columns of its formula, and its grid", where="Designed")
 
 

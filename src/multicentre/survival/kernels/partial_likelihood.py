@@ -221,7 +221,8 @@ def partial_likelihood(patients: RiskSets, coefficients: Floats, ties: Ties) -> 
     terms = sum_terms(patients.tables(theta, ties))
     hazards = patients.own_hazards(theta, terms.first, terms.first_tied)
     curvature = information(patients, theta, terms, ties)
-    value = patients.event_sum @ coefficients - terms.log.sum() - shift * patients.events.sum()
+    value = patients.event_sum @ coefficients + patients.event_offset
+    value -= terms.log.sum() + shift * patients.events.sum()
     return Likelihood(float(value), patients.event_sum - hazards @ patients.rows, curvature)
 
 
@@ -253,7 +254,7 @@ def hazard_ratios(patients: RiskSets, coefficients: Floats) -> tuple[Floats, flo
     >>> theta.tolist(), shift
     ([0.0, 1.0], 3000.0)
     """
-    scores = patients.rows @ coefficients
+    scores = patients.rows @ coefficients + patients.offset
     shift = float(scores.max(initial=0.0))
     return patients.weights * np.exp(scores - shift), shift
 

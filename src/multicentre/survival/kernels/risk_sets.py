@@ -76,6 +76,8 @@ class RiskSets:
         K.
     weights : array of shape (n,), optional
         1 by default.
+    offset : array of shape (n,), optional
+        Addition to each patient's log hazard ratio; 0 by default.
 
     Examples
     --------
@@ -86,19 +88,34 @@ class RiskSets:
     """
 
     def __init__(
-        self, rows: Floats, reached: Integers, happened: Flags, n_times: int, weights: Floats | None = None
+        self,
+        rows: Floats,
+        reached: Integers,
+        happened: Flags,
+        n_times: int,
+        weights: Floats | None = None,
+        offset: Floats | None = None,
     ) -> None:
         self.rows = np.ascontiguousarray(rows)
         self.reached, self.happened, self.n_times = reached, happened, n_times
         self.weights = np.ones(len(rows)) if weights is None else weights
+        self.offset = np.zeros(len(rows)) if offset is None else offset
         self._everyone = _Groups(reached > 0, reached - 1, n_times)
         self._with_event = _Groups(happened, reached - 1, n_times)
         self.events = self._with_event.add(self.weights)
         self.n_events = self._with_event.add(np.ones(len(rows)))
         self.event_sum = (self.weights * happened) @ self.rows
+        self.event_offset = float((self.weights * happened) @ self.offset)
 
     @classmethod
-    def at_own_times(cls, rows: Floats, time: Floats, happened: Flags, weights: Floats | None = None) -> RiskSets:
+    def at_own_times(
+        cls,
+        rows: Floats,
+        time: Floats,
+        happened: Flags,
+        weights: Floats | None = None,
+        offset: Floats | None = None,
+    ) -> RiskSets:
         """Return the risk sets at the times of the patients' events.
 
         Examples
@@ -107,7 +124,7 @@ class RiskSets:
         [1, 1]
         """
         times = np.unique(time[happened])
-        return cls(rows, np.searchsorted(times, time, side="right"), happened, len(times), weights)
+        return cls(rows, np.searchsorted(times, time, side="right"), happened, len(times), weights, offset)
 
     def tables(self, theta: Floats, ties: Ties) -> Tables:
         """Return the sums by time."""

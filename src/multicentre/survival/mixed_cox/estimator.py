@@ -20,6 +20,7 @@ from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Integer, OneOf, ParameterRanges, Real
 from multicentre.estimator.saved import PLAIN, SavedAttributes
+from multicentre.estimator.weighting import COLUMN
 from multicentre.statistics.chi_square import TestResult, chi_square_test
 from multicentre.survival.agreement.horizon import horizon_in_force
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -29,7 +30,7 @@ from multicentre.survival.cox.estimator import warn_of_fit
 from multicentre.survival.cox.maths import hazard_ratios, wald_p_values
 from multicentre.survival.cox.results import CoxResults
 from multicentre.survival.cox.rounds import Fit
-from multicentre.survival.estimator import MISSING, PREDICTIONS, cause_in_force
+from multicentre.survival.estimator import MISSING, cause_in_force
 from multicentre.survival.fitted_models.cox import CoxModel
 from multicentre.survival.mixed_cox.maths import DISTRIBUTIONS, Distribution
 from multicentre.survival.mixed_cox.messages import OwnEffect
@@ -71,6 +72,8 @@ class FedMixedCox(CoxResults):
         Code of the event of interest. Events of other causes are treated as censored (cause-specific hazard).
     formula : str, optional
         Covariates, see :class:`FedCox`.
+    offset : str, optional
+        Column that is added to the log hazard ratio.
     missing : {"complete", "indicator", "mean"}, default "complete"
         Handling of missing entries, see :class:`FedCox`.
     confidence_level : float, default 0.95
@@ -141,8 +144,9 @@ class FedMixedCox(CoxResults):
     lacks: ClassVar[Mapping[str, str]] = {
         **CoxResults.lacks,
         "robust errors": "Robust errors over sites need many more sites than random effects",
+        "weights": "Weights of patients have no agreed meaning next to random effects",
         "clusters": "The sites are the clusters",
-        "ridge penalty": "A penalty on slopes would bias the variances between sites",
+        **dict.fromkeys(("ridge penalty", "elastic net"), "A penalty on slopes would bias the variances between sites"),
         "estimates by site": "A site alone has no variance between sites",
     }
     saved_attributes: ClassVar[SavedAttributes] = {**CoxResults.saved_attributes, "variance_": PLAIN}
@@ -160,6 +164,7 @@ class FedMixedCox(CoxResults):
         "horizon": horizon_in_force,
         "cause": cause_in_force,
         "formula": "covariates {}",
+        "offset": "offset {}",
         **COMPUTING,
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
@@ -169,6 +174,7 @@ class FedMixedCox(CoxResults):
         "horizon": (None, Real(0, open="low")),
         "cause": Integer(1, 127),
         "formula": FORMULA,
+        "offset": COLUMN,
         "missing": MISSING,
         "confidence_level": Real(0.5, 1, open="high"),
         "max_iter": Integer(1),
@@ -185,6 +191,7 @@ class FedMixedCox(CoxResults):
         horizon: float | None = None,
         cause: int = 1,
         formula: str | None = None,
+        offset: str | None = None,
         missing: SurvivalMissing = "complete",
         confidence_level: float = 0.95,
         max_iter: int = 50,
@@ -196,6 +203,7 @@ class FedMixedCox(CoxResults):
         self.horizon = horizon
         self.cause = cause
         self.formula = formula
+        self.offset = offset
         self.missing = missing
         self.confidence_level = confidence_level
         self.max_iter = max_iter
@@ -206,7 +214,7 @@ class FedMixedCox(CoxResults):
         exact = {"sum_exact_risk", "sum_exact_products", "sum_exact_effects", "tell_exact_effect"}
         grid = {"sum_risk", "sum_products", "sum_effects", "tell_effect"}
         steps = exact if self.times == "exact" else grid
-        return steps_of_agreement(self._needs()) | steps | self._formula_steps()
+        return steps_of_agreement(self._needs()) | steps | self._formula_steps() | self._naming_steps()
 
     def _fit(self, session: Session) -> None:
         if self.site_effects != "fixed":
@@ -222,7 +230,7 @@ class FedMixedCox(CoxResults):
         self.converged_, self.variance_, self.lead_ = null.converged and fit.converged, fit.request.variance, ""
         self.log_likelihood_ = fit.log_likelihood
         self._reset_by_products()
-        self.model_ = self._by_product(session, PREDICTIONS, lambda: self._model(fit), CoxModel.empty())
+        self._set_model(session, lambda: self._model(fit))
         self._infer(fit)
         self._test_effects(fit, null)
         self._warn_of_effects(fit)

@@ -37,7 +37,7 @@ class MixedCoxSite(CoxSite):
     """Site part of the federated Cox model with effects of sites."""
 
     method: ClassVar[str] = "fed-mixed-cox"
-    revision: ClassVar[int] = 6
+    revision: ClassVar[int] = 7
     lengths: ClassVar[Lengths] = {
         "w": "columns and times",
         "u": "pairs of columns and times",
@@ -118,7 +118,7 @@ class MixedCoxSite(CoxSite):
             "effect": log_effect * len(self.data),
             "squared_effect": log_effect**2,
             "uncertainty": uncertainty,
-            "value": effect.value + float(shared.event_sum @ request.coefficients),
+            "value": effect.value + float(shared.event_sum @ request.coefficients) + shared.event_offset,
             "event_sum": shared.event_sum,
             "risk": effect.weight * risk,
             "risk_sum": effect.weight * risk_sum,

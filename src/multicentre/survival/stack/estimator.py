@@ -36,7 +36,7 @@ from multicentre.estimator.saved import PLAIN, Arrays, SavedAttributes
 from multicentre.survival.agreement.messages import AfterHorizon, Prepared
 from multicentre.survival.estimator import SurvivalEstimator
 from multicentre.survival.fitted_models.base import SurvivalModel, join
-from multicentre.survival.fitted_models.derived import Mixture, on_one_grid
+from multicentre.survival.fitted_models.derived import Designed, Mixture, Named, on_one_grid
 from multicentre.survival.stack.maths import BrierForm, chance_of_staying
 from multicentre.survival.stack.site import (
     MAX_MODELS,
@@ -273,11 +273,12 @@ class FedStack(SurvivalEstimator):
                     where="estimators",
                     hint="Fit it on other patients first, or pass cv.",
                 )
-            if each.fitted_design is not None:
+            if isinstance(each.evaluated_model(), Designed | Named):
                 raise ConfigurationError(
-                    f"estimators must be of the columns of the data; got {type(each).__name__} with a formula",
+                    f"estimators must be of the columns of the data; got {type(each).__name__} with a formula, an "
+                    "offset, weights or clusters",
                     where="estimators",
-                    hint="Fit it without a formula: sites mix models of the same columns.",
+                    hint="Fit it without them: sites mix models of the same columns.",
                 )
         first = estimators[0].agreed_
         for each in estimators[1:]:

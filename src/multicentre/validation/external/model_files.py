@@ -29,7 +29,7 @@ from multicentre.survival.evaluation.settings import model_of
 from multicentre.survival.fitted_models import EVALUATED_KINDS
 from multicentre.survival.fitted_models.base import SurvivalModel, pack, unpack
 from multicentre.survival.fitted_models.cox import CoxModel
-from multicentre.survival.fitted_models.derived import Named
+from multicentre.survival.fitted_models.derived import Designed, Named
 from multicentre.validation.scoring.scores import find_evaluator
 from multicentre.validation.scoring.tables import (
     CLASSES,
@@ -328,11 +328,12 @@ def describe_model(model: object) -> list[tuple[str, str]]:
     """
     if isinstance(model, SurvivalEstimator | SurvivalModel):
         inner = model_of(model)
-        named = inner if isinstance(inner, Named) else None
-        inner = named.inner if named is not None else inner
+        names = getattr(model, "feature_names_in_", None)
+        if isinstance(inner, Named | Designed):
+            names = inner.names if isinstance(inner, Named) else inner.inner_columns
+            inner = inner.inner
         lines = [("kind", f"{type(inner).__name__}, {len(inner.times)} times up to {inner.times[-1]:g}")]
         if isinstance(inner, CoxModel):
-            names = named.names if named is not None else getattr(model, "feature_names_in_", None)
             names = names or [f"column {place + 1}" for place in range(len(inner.coefficients))]
             lines += [(name, f"{value:g}") for name, value in zip(names, inner.coefficients.tolist(), strict=True)]
         return lines

@@ -56,7 +56,7 @@ def test_a_baseline_that_overflows_leaves_the_coefficients(secure, tmp_path):
         pytest.warns(UserWarning, match="the fit has no predictions: refused by 3 of 3 sites"),
         pytest.warns(SeparationWarning, match="^rare: "),
     ):
-        model = mc.survival.FedCox(robust=True).fit(mc.Federation.in_process(sites, policy=OPEN, secure_sum=secure))
+        model = mc.survival.FedCox(errors="HC0").fit(mc.Federation.in_process(sites, policy=OPEN, secure_sum=secure))
     oracle = fitted(mc.survival.FedCox(), by_level(sites))
     assert model.coef_[0] == pytest.approx(oracle.coef_[0], abs=1e-5)
     assert np.isfinite(model.standard_errors_).tolist() == [True, False]
@@ -83,7 +83,7 @@ def test_one_site_that_refuses_the_baseline_does_not_cost_the_robust_errors():
         pytest.warns(UserWarning, match="the fit has no predictions: lyon, sum_baseline"),
         pytest.warns(SeparationWarning),
     ):
-        model = mc.survival.FedCox(robust=True).fit(mc.Federation.in_process(sites, policy=OPEN, secure_sum=True))
+        model = mc.survival.FedCox(errors="HC0").fit(mc.Federation.in_process(sites, policy=OPEN, secure_sum=True))
     assert list(model.missing_results_) == ["predictions"]
     assert np.isfinite(model.standard_errors_).tolist() == [True, False]
     assert {"x", "global"} <= set(model.check_proportionality(test="residuals"))
@@ -100,20 +100,20 @@ def test_refused_robust_errors_are_not_replaced(monkeypatch):
     monkeypatch.setattr(estimator, "sum_scores", refused(DisclosureRefused))
     sites = by_level(separated(first=False))
     with pytest.warns(UserWarning, match="the fit has no robust standard errors: lyon: too few patients"):
-        model = mc.survival.FedCox(robust=True).fit(mc.Federation.in_process(sites))
+        model = mc.survival.FedCox(errors="HC0").fit(mc.Federation.in_process(sites))
     assert np.isnan([*model.standard_errors_, *model.p_values_, *model.hazard_ratios_[:, 1]]).all()
     assert np.isfinite([*model.coef_, *model.model_standard_errors_]).all()
     assert model.tests_["likelihood_ratio"].degrees_of_freedom == 1
     assert "wald" not in model.tests_
     assert "No robust standard errors: lyon: too few patients." in str(model)
-    model.set_params(robust=False).fit(mc.Federation.in_process(sites))
+    model.set_params(errors="model").fit(mc.Federation.in_process(sites))
     assert not model.missing_results_
 
 
 def test_a_site_that_finds_another_protocol_ends_the_fit(monkeypatch):
     monkeypatch.setattr(estimator, "sum_scores", refused(ProtocolRefused))
     with pytest.raises(ProtocolRefused):
-        mc.survival.FedCox(robust=True).fit(mc.Federation.in_process(by_level(separated(first=False))))
+        mc.survival.FedCox(errors="HC0").fit(mc.Federation.in_process(by_level(separated(first=False))))
 
 
 def test_a_refused_test_of_proportional_hazards_is_named_with_its_reason(monkeypatch):

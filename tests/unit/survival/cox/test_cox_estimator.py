@@ -143,7 +143,7 @@ def test_missing_values_are_filled_with_the_means_of_all():
 @pytest.mark.parametrize("times", TIMES)
 def test_a_fit_that_is_saved_says_the_same(times, tmp_path):
     sites = simulate()
-    model = fitted(sites, times, robust=True)
+    model = fitted(sites, times, errors="HC0")
     model.save(tmp_path)
     loaded = FedCox.load(tmp_path)
     X = sites["site-0"].X
@@ -226,7 +226,7 @@ def test_hazards_that_cross_fail_the_test_of_proportionality():
         sites[f"site-{site}"] = mc.data.SurvivalData(np.column_stack([group, X[:, 1]]), time, np.ones(300))
     for times in TIMES:
         with mc.Federation.in_process(sites, policy=OPEN) as federation:
-            model = FedCox(times, robust=True).fit(federation)
+            model = FedCox(times, errors="HC0").fit(federation)
             tests = model.check_proportionality()
         assert tests["x0"].p_value < 1e-6
         assert tests["x1"].p_value > 1e-3
@@ -338,9 +338,9 @@ def test_where_the_lead_is_lost_the_next_one_leads():
     [
         ({}, "sum_derivatives"),
         ({}, "sum_baseline"),
-        ({"robust": True}, "sum_own_scores"),
+        ({"errors": "HC0"}, "sum_own_scores"),
         ({"times": "grid"}, "sum_products"),
-        ({"times": "exact", "robust": True}, "sum_exact_scores"),
+        ({"times": "exact", "errors": "HC0"}, "sum_exact_scores"),
         ({"one_round": True}, "solve_surrogate"),
     ],
 )
@@ -415,7 +415,7 @@ def test_one_round_over_many_tiny_sites_is_far_from_the_fit_and_says_so():
         ("alpha", -1.0),
         ("n_times", 0),
         ("cause", 1.5),
-        ("robust", 1),
+        ("errors", "HC1"),
         ("one_round", "yes"),
         ("confidence_level", 1.0),
         ("max_iter", True),

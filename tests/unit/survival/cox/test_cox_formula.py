@@ -11,6 +11,7 @@ from multicentre.engines.faults import Faults
 from multicentre.errors import ConfigurationError, DataError, DisclosureRefused, LeftOutWarning, SchemaMismatch
 from multicentre.formula.splines import natural_splines
 from multicentre.survival import FedCox, FedMixedCox, FedStack, SurvivalEvaluation
+from multicentre.validation.external.model_files import describe_model
 
 N, N_SITES = 600, 3
 OPEN = mc.Policy(min_patients=0, exact_times=True)
@@ -19,8 +20,8 @@ FORMULA = f"{NS} + C(stage, ref='II') + log(bmi):sex + sex"
 CATEGORIES = {"stage": ["I", "II", "III"], "sex": ["f", "m"]}
 FITS = {
     "stratified": lambda **options: FedCox(**options),
-    "breslow": lambda **options: FedCox(ties="breslow", robust=True, **options),
-    "grid": lambda **options: FedCox("grid", n_times=40, robust=True, **options),
+    "breslow": lambda **options: FedCox(ties="breslow", errors="HC0", **options),
+    "grid": lambda **options: FedCox("grid", n_times=40, errors="HC0", **options),
     "exact": lambda **options: FedCox("exact", **options),
     "one round": lambda **options: FedCox(one_round=True, **options),
     "gamma effects": lambda **options: FedMixedCox(n_times=20, **options),
@@ -215,3 +216,10 @@ def test_models_of_a_formula_are_no_members_of_a_mixture():
     model = FedCox("grid", formula="age").fit(federation)
     with pytest.raises(ConfigurationError, match="must be of the columns of the data; got FedCox with a formula"):
         FedStack([model, model]).fit(federation)
+
+
+def test_a_model_of_a_formula_is_described_by_its_columns():
+    model = FedCox("grid", formula="age + sex").fit(federate(draw()))
+    lines = dict(describe_model(model.evaluated_model()))
+    assert lines["kind"].startswith("CoxModel")
+    assert lines["sex=m"] == f"{model.coef_[1]:g}"

@@ -43,7 +43,7 @@ def at(*coefficients, shift=0.0):
 @pytest.mark.parametrize("times", ["stratified", "grid"])
 def test_the_default_policy_lets_a_fit_through_and_every_answer_rests_on_enough(times):
     with mc.Federation.in_process(simulate()) as federation:
-        model = FedCox(times, robust=True).fit(federation)
+        model = FedCox(times, errors="HC0").fit(federation)
         model.check_proportionality()
         model.by_site()
         entries = [e for ledger in federation.ledgers.values() for e in ledger.entries if e["event"] == "release"]
@@ -81,7 +81,7 @@ def test_numbers_at_a_step_do_not_grow_with_times_times_columns_squared():
     hazards = messages.Hazards(np.zeros(3), True, 0.0, *np.zeros((2, len(part.agreed.times))))
     sizes.append(sum(np.size(value) for _, _, _, value in part.sum_exact_products(hazards).items()))
     n_times = len(part.agreed.times)
-    assert sizes == [2 * n_times * 4 + n_times + 3 + 2, 10]
+    assert sizes == [2 * n_times * 4 + n_times + 3 + 3, 10]
 
 
 def by_time(n_each, *, n_times=4, rare=None):
@@ -216,7 +216,7 @@ def test_masked_sums_give_the_same():
     found = []
     for secure in (False, True):
         with mc.Federation.in_process(sites, policy=OPEN, secure_sum=secure) as federation:
-            model = FedCox("grid", robust=True).fit(federation)
+            model = FedCox("grid", errors="HC0").fit(federation)
             tests = model.check_proportionality()
             found.append([*model.coef_, *model.standard_errors_, *model.model_.baseline, tests["global"].statistic])
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-6)
