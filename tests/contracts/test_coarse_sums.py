@@ -11,7 +11,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 import multicentre as mc
 from multicentre.privacy.secure_sum import fixed_point
-from multicentre.regression import FedGLM, FedLogisticRegression, FedMultinomialRegression, FedOrdinalRegression
+from multicentre.regression import (
+    FedGLM,
+    FedGLMCV,
+    FedLinearMixedModel,
+    FedLogisticRegression,
+    FedMultinomialRegression,
+    FedOrdinalRegression,
+)
 from multicentre.survival import FedCox, FedMixedCox, FedSurvBoost
 
 N, N_SITES = 900, 3
@@ -27,6 +34,10 @@ CASES = {
     "gamma": ("number", FedGLM("gamma", link="log"), 50),
     "multinomial": ("classes", FedMultinomialRegression(), 50),
     "ordinal": ("classes", FedOrdinalRegression(), 47),
+    "linear-mixed": ("number", FedLinearMixedModel(), 48),
+    "linear-mixed-slope": ("number", FedLinearMixedModel(slopes=["x0"]), 49),
+    "path": ("class", FedGLMCV("binomial", alphas=6, cv=3), 50),
+    "ridge-path": ("class", FedGLMCV("binomial", alphas=4, cv=3, l1_ratio=0.0), 50),
 }
 
 
@@ -85,6 +96,7 @@ def test_rounding_of_many_sites_is_no_fall_of_the_likelihood(name, set_bits):
         ("gamma", 44),
         ("multinomial", 50),
         ("ordinal", 47),
+        ("linear-mixed", 48),
     ],
 )
 def test_rounds_that_end_at_the_rounding_of_sums_say_so(name, bits, set_bits):

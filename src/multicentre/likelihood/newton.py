@@ -148,6 +148,8 @@ class Problem:
         Name of each parameter.
     start : array of shape (w,)
         Parameters of the first round, unless `begin` returns others.
+    active : array of bool, shape (w,), or slice
+        Parameters that steps change; by default all.
     ridge, lasso : array of shape (w,) or float
         Weights of half the squared parameters, and of their absolute values, in the penalty.
     rounding : float
@@ -168,6 +170,7 @@ class Problem:
 
     names: Sequence[str] = ()
     start: Floats
+    active: Flags | slice = slice(None)
     ridge: Floats | float = 0.0
     lasso: Floats | float = 0.0
     rounding: float = 0.0
@@ -196,9 +199,12 @@ class Problem:
         return value - float(np.sum(0.5 * self.ridge * np.square(point) + self.lasso * np.abs(point)))
 
     def next_step(self, point: Floats, at: Derivatives) -> Floats:
-        """Return the step to the maximum of the quadratic approximation with the penalties."""
-        ridge, lasso = (np.broadcast_to(each, len(point)) for each in (self.ridge, self.lasso))
-        return penalised_step(at.gradient, at.information, point, ridge, lasso)
+        """Return the step of the active parameters to the maximum of the quadratic approximation with the penalties."""
+        step, active = np.zeros_like(point), self.active
+        ridge, lasso = (np.broadcast_to(each, len(point))[active] for each in (self.ridge, self.lasso))
+        information = at.information[active][:, active]
+        step[active] = penalised_step(at.gradient[active], information, point[active], ridge, lasso)
+        return step
 
     def feasible_share(self, point: Floats, step: Floats) -> float:
         """Return the largest power of a half that can be taken of a step."""
@@ -207,6 +213,11 @@ class Problem:
     def change(self, point: Floats, step: Floats) -> float:
         """Return the size of a step, which the tolerance is compared with."""
         return float(np.abs(step).max(initial=0.0))
+
+    def rounding_of_step(self, information: Floats) -> Floats:
+        """Return the largest error of each entry of a step through the rounding of masked sums, shape (w,)."""
+        penalised = information + np.diag(np.broadcast_to(self.ridge, len(information)))
+        return step_rounding(penalised, self.gradient_rounding, self.coarsest_tol)
 
     def metrics(self, at: Derivatives) -> dict[str, float]:
         """Return what the history records of each round."""
@@ -319,9 +330,7 @@ def _is_rounding(problem: Problem, reached: NewtonState, tol: float) -> bool:
     sizes = np.abs(reached.step)
     if not (sizes < np.maximum(tol, problem.coarsest_tol)).all():
         return False
-    information = reached.information + np.diag(np.broadcast_to(problem.ridge, len(sizes)))
-    resolved = step_rounding(information, problem.gradient_rounding, problem.coarsest_tol)
-    return bool((sizes < np.maximum(tol, resolved)).all())
+    return bool((sizes < np.maximum(tol, problem.rounding_of_step(reached.information))).all())
 
 
 def _look_ahead(problem: Problem, reached: NewtonState, tol: float) -> NewtonState | None:

@@ -33,9 +33,9 @@ from multicentre.data.schema import agree_tables
 from multicentre.errors import DataError, SchemaMismatch
 from multicentre.formula.agreement import SharedColumns, share_columns
 from multicentre.formula.grammar import Formula
-from multicentre.likelihood.elastic_net import penalised_step
 from multicentre.likelihood.newton import Derivatives, Maximum, Problem, maximise
 from multicentre.likelihood.separation import Reported
+from multicentre.likelihood.steps import cap_slopes
 from multicentre.regression import messages
 from multicentre.regression.maths import (
     DEPENDENT,
@@ -54,11 +54,10 @@ from multicentre.regression.rounding import COARSE, check_varying, rounding_of
 from multicentre.regression.site import RegressionSite
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 # Masked sums are rounded to 4e-8 (TOTAL in messages.py) and added over at most some tens of sites: a sum of outcomes up
 # to this counts as 0.
 SUM_ROUNDING = 1e-5
-# Coefficients per standard deviation from which the rounds start are at most this, as second moments may exaggerate.
-MAX_START = 5.0
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,8 @@ class Prepared(Columns):
             first = start_coefficients(family, products, cross, self.totals.weight, mean)
             if family == "gaussian" and link == "log":
                 first = first / mean if mean > 0 else np.zeros_like(first)  # one Fisher step from the mean
-            step[1:] = np.clip(first, -MAX_START, MAX_START) if link != "identity" else first
+            # With the identity link, the step ends at the maximum, however long it is.
+            step[1:] = first if link == "identity" else cap_slopes(first, products / self.totals.weight)
         return coefficients, step
 
     def reported(self, *, null: bool) -> Reported:
@@ -180,7 +180,7 @@ class Fit:
     information: Floats
     converged: bool
     settled: bool
-    diverging: NDArray[np.bool_]
+    diverging: Flags
     history: History
 
 
@@ -268,6 +268,7 @@ class RegressionProblem(Problem):
     """Likelihood of a generalised linear model; with `null`, of one with an intercept only."""
 
     best_value: ClassVar[str] = "deviance"
+    active: Flags
 
     def __init__(self, session: Session, agreed: Prepared, plan: Plan, *, null: bool) -> None:
         self.session, self.agreed, self.plan, self.null = session, agreed, plan, null
@@ -280,13 +281,12 @@ class RegressionProblem(Problem):
         step = _part_of(session).sum_derivatives
         self.rounding = 0.5 * session.rounding(step, "deviance")
         self.gradient_rounding = session.rounding(step, "gradient")
-        self.free = np.zeros(len(agreed.covariates) + 1, dtype=np.bool_)
-        self.free[: 1 if null else None] = True
-        self.free[0] &= agreed.has_intercept and not agreed.centre.site_intercepts  # sites maximise over theirs
+        self.active = np.full(len(agreed.covariates) + 1, not null)
+        self.active[0] = agreed.has_intercept and not agreed.centre.site_intercepts  # sites maximise over theirs
         # Only with canonical links is a step so much shorter than the one before it that none needs to follow. The
         # Pearson statistic, from which a dispersion is computed, changes with the step; classes have none.
         is_logistic = (agreed.centre.family, agreed.centre.link) == ("binomial", "logit")
-        self.looks_ahead = bool(is_logistic and not plan.is_penalised and self.free.all())
+        self.looks_ahead = bool(is_logistic and not plan.is_penalised and self.active.all())
 
     def begin(self) -> tuple[Floats, Floats]:
         """Return the coefficients without covariates, and the first step."""
@@ -305,14 +305,7 @@ class RegressionProblem(Problem):
         """Raise DataError if covariates depend on each other."""
         if not self.plan.is_penalised:
             tol = DEPENDENT_MASKED if self.plan.masked else DEPENDENT
-            check_independent(first.information, self.agreed, tol, self.free)
-
-    def next_step(self, point: Floats, at: Derivatives) -> Floats:
-        """Return the step over the free coefficients."""
-        free, step = self.free, np.zeros_like(point)
-        information = at.information[np.ix_(free, free)]
-        step[free] = penalised_step(at.gradient[free], information, point[free], self.ridge[free], self.lasso[free])
-        return step
+            check_independent(first.information, self.agreed, tol, self.active)
 
     def metrics(self, at: Derivatives) -> dict[str, float]:
         """Return the deviance."""
@@ -347,7 +340,7 @@ def check_settled(reached: Maximum, agreed: Prepared) -> None:
         raise dependent_error([agreed.covariates[place] for place in beyond.tolist()], agreed.levels)
 
 
-def check_independent(information: Floats, agreed: Prepared, tol: float, free: NDArray[np.bool_]) -> None:
+def check_independent(information: Floats, agreed: Prepared, tol: float, free: Flags) -> None:
     """Raise DataError if covariates depend on each other; the message names them."""
     dependent = np.zeros_like(free)
     dependent[free] = dependent_columns(information[np.ix_(free, free)], tol)

@@ -31,6 +31,17 @@ def test_a_logistic_fit_takes_at_most_eight_calls(seed):
     assert sum(federation.traffic.calls.values()) <= 8
 
 
+def test_two_columns_that_nearly_agree_take_no_more_calls():
+    """The first step is short in the linear predictor, however large the slopes of such columns are."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=1200)
+    X = np.column_stack([x, x + 0.01 * rng.normal(size=1200)])
+    predictor = x + 20 * (X[:, 1] - x)
+    federation = federate(mc.data.TableData(X, (predictor + rng.logistic(size=1200) > 0).astype(int)))
+    mc.regression.FedLogisticRegression().fit(federation)
+    assert sum(federation.traffic.calls.values()) <= 8
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_masked_the_agreement_on_keys_adds_two(seed):
     data = patients(seed)

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.likelihood.steps import cap_slopes
 from multicentre.regression.categorical.maths import (
     SMALLEST,
     Derivatives,
@@ -53,6 +54,11 @@ class ClassMoments:
     counts: Floats
     products: Floats
     sums: Floats
+
+    @property
+    def correlations(self) -> Floats:
+        """Correlations of the covariates, shape (d, d)."""
+        return np.asarray(self.products / self.counts.sum(), dtype=np.float64)
 
     @property
     def null_log_likelihood(self) -> float:
@@ -100,8 +106,8 @@ class ClassLikelihood(ABC):
         """Return the intercepts of the model without covariates, from the patients of each class."""
 
     @abstractmethod
-    def start(self, moments: ClassMoments, largest: float) -> Floats:
-        """Return the parameters after a first step from those without covariates, with slopes up to `largest`."""
+    def start(self, moments: ClassMoments) -> Floats:
+        """Return the parameters after a first step from those without covariates, shortened by `cap_slopes`."""
 
     @abstractmethod
     def null_gradient(self, moments: ClassMoments) -> Floats:
@@ -182,13 +188,13 @@ class SingleIndexLikelihood(ClassLikelihood):
         matrix[:k, k:] = np.broadcast_to(-self.sign * centre / spread, (k, len(spread)))
         return matrix
 
-    def start(self, moments: ClassMoments, largest: float) -> Floats:
+    def start(self, moments: ClassMoments) -> Floats:
         """Return the parameters after one Fisher step of the slopes."""
         intercepts = self.null(moments.counts)
         scores = self._at_null(moments)[:, -1]
         weight = moments.counts @ scores**2 / moments.counts.sum()
         slopes = np.linalg.lstsq(moments.products, scores @ moments.sums, rcond=DEPENDENT)[0] / weight
-        return np.concatenate([intercepts, np.clip(slopes, -largest, largest)])
+        return np.concatenate([intercepts, cap_slopes(slopes, moments.correlations)])
 
     def null_gradient(self, moments: ClassMoments) -> Floats:
         """Return the first derivatives by the slopes in the model without covariates."""
@@ -318,12 +324,12 @@ class MultinomialLikelihood(ClassLikelihood):
         """Return the logarithms of the odds against the first class."""
         return np.asarray(np.log(counts[1:] / counts[0]), dtype=np.float64)
 
-    def start(self, moments: ClassMoments, largest: float) -> Floats:
+    def start(self, moments: ClassMoments) -> Floats:
         """Return the parameters of linear discriminant analysis."""
         means = moments.sums / moments.counts[:, None]
         within = (moments.products - moments.sums.T @ means) / moments.counts.sum()
         slopes = np.linalg.lstsq(within, (means[1:] - means[0]).T, rcond=DEPENDENT)[0].T
-        slopes = np.clip(slopes, -largest, largest)
+        slopes = cap_slopes(slopes, moments.correlations)
         middle = 0.5 * np.einsum("kd,kd->k", means[1:] + means[0], slopes)
         return self.join(self.null(moments.counts) - middle, slopes)
 

@@ -40,7 +40,6 @@ from multicentre.regression.messages import Centre, Model
 from multicentre.regression.patients import STEEPEST
 from multicentre.regression.rounding import EXACT_TESTS, rounding_of
 from multicentre.regression.rounds import (
-    MAX_START,
     SUM_ROUNDING,
     Columns,
     Plan,
@@ -50,6 +49,7 @@ from multicentre.regression.rounds import (
 )
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 # Halvings of a step that bring thresholds into order: after 60, the step is below the resolution of doubles.
 MAX_HALVINGS = 60
 
@@ -88,7 +88,7 @@ class Prepared(Columns):
         return self.likelihood.to_units(self.centre.centre, self.spread, len(self.classes) - 1)
 
     @property
-    def free_of_penalty(self) -> NDArray[np.bool_]:
+    def free_of_penalty(self) -> Flags:
         """Intercepts and thresholds, shape (q,)."""
         return self.likelihood.are_intercepts(len(self.classes) - 1, len(self.covariates))
 
@@ -129,7 +129,7 @@ class Fit:
     information: Floats
     converged: bool
     settled: bool
-    diverging: NDArray[np.bool_]
+    diverging: Flags
     history: History
 
 
@@ -162,23 +162,28 @@ def agree(session: Session, model: Model, missing: Missing, formula: Formula | N
 
 
 class CategoricalProblem(Problem):
-    """Likelihood of a multinomial or ordinal model."""
+    """Likelihood of a multinomial or ordinal model; with `null`, of one without covariates."""
 
-    def __init__(self, session: Session, agreed: Prepared, plan: Plan) -> None:
+    active: Flags
+
+    def __init__(self, session: Session, agreed: Prepared, plan: Plan, *, null: bool) -> None:
         self.session, self.agreed, self.names = session, agreed, agreed.names
         self.ridge, self.lasso = (np.where(agreed.free_of_penalty, 0.0, each) for each in (plan.alpha, plan.lasso))
-        self.is_penalised, self.looks_ahead = plan.is_penalised, not plan.is_penalised
+        self.is_penalised, self.looks_ahead = plan.is_penalised, not (plan.is_penalised or null)
         step = part_of(session).sum_derivatives
         self.rounding, self.gradient_rounding = (
             session.rounding(step, name) for name in ("log_likelihood", "gradient")
         )
-        information = agreed.likelihood.null_information(agreed.moments)
+        self.active = agreed.free_of_penalty | (not null)
+        information = None if null else agreed.likelihood.null_information(agreed.moments)
         self.reported = Reported(agreed.matrix, information, max(agreed.totals.n_patients, agreed.totals.weight))
 
     def begin(self) -> tuple[Floats, Floats]:
         """Return the parameters without covariates, and the first step."""
         null = self.agreed.null
-        return null, self.agreed.likelihood.start(self.agreed.moments, MAX_START) - null
+        if not self.active.all():
+            return null, np.zeros_like(null)
+        return null, self.agreed.likelihood.start(self.agreed.moments) - null
 
     def evaluate(self, point: Floats, *, tentative: bool) -> Derivatives:
         """Return the sums of all sites."""
@@ -198,10 +203,11 @@ class CategoricalProblem(Problem):
         return share
 
 
-def fit_model(session: Session, agreed: Prepared, plan: Plan) -> Fit:
-    """Maximise the penalised likelihood."""
-    problem = CategoricalProblem(session, agreed, plan)
-    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol)
+def fit_model(session: Session, agreed: Prepared, plan: Plan, *, null: bool = False) -> Fit:
+    """Maximise the penalised likelihood; with `null`, only over intercepts or thresholds."""
+    problem = CategoricalProblem(session, agreed, plan, null=null)
+    name = "null" if null else "rounds"
+    reached = maximise(session, problem, max_iter=plan.max_iter, tol=plan.tol, name=name)
     last = reached.last
     value = float(last.figures[0]) if last.has_begun else np.nan
     return Fit(

@@ -250,6 +250,19 @@ def derive_criterion(sums: Curved, solution: Solution, n_patients: float, *, res
     return np.asarray(gradient, dtype=np.float64), np.asarray(hessian, dtype=np.float64)
 
 
+def factor_jacobian(factor: Floats) -> Floats:
+    """Return the derivatives of the entries of K = M M' by those of a lower triangular M, shape (r, r).
+
+    Examples
+    --------
+    >>> factor_jacobian(np.array([[2.0]])).tolist()
+    [[4.0]]
+    """
+    rows, columns = triangle(len(factor))
+    turned = np.array([lower(unit) for unit in np.eye(len(rows))]) @ factor.T
+    return np.asarray((turned + turned.transpose(0, 2, 1))[:, rows, columns].T, dtype=np.float64)
+
+
 def by_factor(factor: Floats, gradient: Floats, hessian: Floats) -> tuple[Floats, Floats]:
     """Return derivatives by the entries of a triangular factor M for derivatives by those of K = M M'.
 
@@ -265,12 +278,8 @@ def by_factor(factor: Floats, gradient: Floats, hessian: Floats) -> tuple[Floats
     >>> [each.tolist() for each in by_factor(np.array([[2.0]]), np.array([3.0]), np.array([[1.0]]))]
     [[12.0], [[22.0]]]
     """
-    size = len(factor)
-    rows, columns = triangle(size)
-    moves = np.zeros((len(rows), size, size))
-    moves[np.arange(len(rows)), rows, columns] = 1.0
-    turned = moves @ factor.T
-    jacobian = (turned + turned.transpose(0, 2, 1))[:, rows, columns].T
+    jacobian, (rows, columns) = factor_jacobian(factor), triangle(len(factor))
+    moves = np.array([lower(unit) for unit in np.eye(len(rows))])
     pairs = np.einsum("aij,bkj->abik", moves, moves)
     bends = (pairs + pairs.transpose(1, 0, 2, 3))[:, :, rows, columns]
     return jacobian.T @ gradient, jacobian.T @ hessian @ jacobian + bends @ gradient

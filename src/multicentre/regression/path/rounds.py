@@ -11,6 +11,8 @@ of:
 3. The coordinator adds up the sites' values. Where the penalised deviance rose, the step is halved. Otherwise the next
    step minimises the quadratic approximation with the penalties.
 
+A fit ends when each entry of its step is below the tolerance or within the rounding of masked sums.
+
 The first round is at the model without covariates, for all folds; its approximation starts the fits of the first block
 of penalties. A block has as many penalties as fit into a call. The next block starts from the last penalty of the one
 before it.
@@ -18,6 +20,7 @@ before it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +29,7 @@ from numpy.typing import NDArray
 from multicentre.core.session import Session
 from multicentre.likelihood.elastic_net import minimise_penalised
 from multicentre.likelihood.newton import NOISE
+from multicentre.likelihood.steps import COARSEST_TOL, step_rounding
 from multicentre.regression import messages, rounds
 from multicentre.regression.path.messages import AtFolds, AtPath, FoldMoments, PathState, PathSums
 from multicentre.regression.path.site import PathSite
@@ -196,6 +200,7 @@ def _settle(
     """Return the state of a block after the rounds; `near` is an approximation of each fold's deviance."""
     sets = jobs.held_out + 1
     ridge, lasso = _penalties(jobs.alphas, weights[sets] / weights[0], plan, agreed)
+    rounding = [session.rounding(PathSite.sum_path_derivatives, name) for name in ("deviance", "gradient")]
 
     def start() -> PathState:
         at, gradient, information = (values[sets] for values in near)
@@ -211,7 +216,7 @@ def _settle(
         active = np.flatnonzero(~before.settled)
         tried = before.coefficients[active] + before.share[active, None] * before.step[active]
         sums = _evaluate(session, agreed, plan, tried, jobs.held_out[active])
-        progress.state = after = _advance(before, active, tried, sums, (ridge, lasso), plan, agreed)
+        progress.state = after = _advance(before, active, tried, sums, (ridge, lasso), rounding, plan, agreed)
         progress.record(open_fits=int((~after.settled).sum()))
         if after.settled.all():
             progress.stop()
@@ -224,15 +229,16 @@ def _advance(
     tried: Floats,
     sums: PathSums,
     penalties: tuple[Floats, Floats],
+    rounding: Sequence[float],
     plan: PathPlan,
     agreed: Prepared,
 ) -> PathState:
-    """Accept the steps with which the penalised deviance fell, and halve the others."""
+    """Accept steps with which the penalised deviance fell, or rose within its rounding error; halve the others."""
     ridge, lasso = (each[active] for each in penalties)
     objective = 0.5 * sums.deviance + 0.5 * ridge * np.square(tried[:, 1:]).sum(axis=1)
     objective = objective + lasso * np.abs(tried[:, 1:]).sum(axis=1)
     is_same = sums.n_patients == before.n_patients or not before.n_patients  # else a site was lost
-    slack = NOISE * (1.0 + np.abs(objective))
+    slack = NOISE * (1.0 + np.abs(objective)) + rounding[0]  # half of both deviances that are compared
     better = (objective <= before.objective[active] + slack) | (not is_same)
     state = {field: getattr(before, field).copy() for field in PathState.declarations() if field != "n_patients"}
     if not is_same:
@@ -248,8 +254,22 @@ def _advance(
     state["step"][accepted] = _step(
         tried[better], sums.gradient[better], sums.information[better], ridge[better], lasso[better], agreed
     )
-    state["settled"][accepted] = np.abs(state["step"][accepted]).max(axis=1) < plan.tol
+    resolved = _resolved(state["step"][accepted], tried[better], sums.information[better], ridge[better], rounding[1])
+    state["settled"][accepted] = (np.abs(state["step"][accepted]) < np.maximum(plan.tol, resolved)).all(axis=1)
     return PathState(**state, n_patients=sums.n_patients)
+
+
+def _resolved(steps: Floats, at: Floats, information: Floats, ridge: Floats, rounding: float) -> Floats:
+    """Return the largest error of each entry of the steps through the rounding of masked sums, shape (m, p).
+
+    A step also takes back the error of the one before it. Coefficients that a lasso keeps at 0 do not move.
+    """
+    errors = np.zeros_like(steps)
+    for job in np.flatnonzero(np.abs(steps).max(axis=1) < COARSEST_TOL).tolist() if rounding else []:
+        moving = (at[job] != 0.0) | (steps[job] != 0.0)
+        penalised = information[job] + np.diag(np.append(0.0, np.full(len(moving) - 1, ridge[job])))
+        errors[job, moving] = step_rounding(penalised[np.ix_(moving, moving)], 2.0 * rounding)
+    return errors
 
 
 def _step(at: Floats, gradient: Floats, information: Floats, ridge: Floats, lasso: Floats, agreed: Prepared) -> Floats:
