@@ -73,7 +73,13 @@ bread <- solve(-jacobian(theta))
 scores <- score(theta) * data$weight
 of <- function(meat) sqrt(diag(bread %*% meat %*% bread))[1:3] / spread
 summed <- rowsum(scores, data$cluster)
-cat(sprintf('{"MASS": "%s, MASS %s", "weighted coefficients": %s, "weighted HC0": %s, "weighted cluster": %s}',
+known <- polr(factor(ordered) ~ age + creatinine + sex + offset(weight / 2), data, Hess = TRUE,
+              control = list(reltol = 1e-16, maxit = 1000))
+null <- polr(factor(ordered) ~ 1 + offset(weight / 2), data, control = list(reltol = 1e-16, maxit = 1000))
+cat(sprintf('{"offset coefficients": %s, "offset errors": %s, "offset log-likelihood": %s, "offset null": %s,',
+            values(coef(known)), values(sqrt(diag(vcov(known)))[1:3]), values(as.numeric(logLik(known))),
+            values(as.numeric(logLik(null)))))
+cat(sprintf('"MASS": "%s, MASS %s", "weighted coefficients": %s, "weighted HC0": %s, "weighted cluster": %s}',
             R.version.string, packageVersion("MASS"), values(theta[1:3] / spread), values(of(crossprod(scores))),
             values(of(crossprod(summed)))))
 """

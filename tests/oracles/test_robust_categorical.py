@@ -1,4 +1,4 @@
-"""Weights and robust errors of multinomial and ordinal regression: repeated patients, statsmodels and R's MASS."""
+"""Weights, offsets and robust errors of models of several classes: repeated patients, statsmodels and R's MASS."""
 
 import json
 from pathlib import Path
@@ -89,6 +89,20 @@ def test_weighted_proportional_odds_equal_mass(masked):
     )
     factor = np.sqrt(g / (g - 1) * (n - 1) / (n - q))
     assert slope_errors(clustered) == pytest.approx(factor * np.array(FROZEN["weighted cluster"]), rel=1e-6)
+
+
+@MASKED
+def test_an_offset_of_proportional_odds_equals_mass(masked):
+    model = fitted(FedOrdinalRegression(offset="known"), with_column(WEIGHT / 2), ["known"], masked=masked)
+    # polr differentiates numerically, and ends at the tolerance of optim.
+    assert model.coef_ == pytest.approx(FROZEN["offset coefficients"], rel=1e-4)
+    assert slope_errors(model) == pytest.approx(FROZEN["offset errors"], rel=1e-3)
+    assert model.log_likelihood_ == pytest.approx(FROZEN["offset log-likelihood"][0], rel=1e-8)
+    assert model.null_log_likelihood_ == pytest.approx(FROZEN["offset null"][0], rel=1e-8)
+    assert list(model.tests_) == ["wald", "likelihood_ratio", "equal_slopes"]
+    shifted = model.predict_proba(np.column_stack([X, np.zeros(len(X))]))
+    logits = [np.log(each[:, 0] / (1 - each[:, 0])) for each in (shifted, model.predict_proba(with_column(WEIGHT / 2)))]
+    assert logits[0] - logits[1] == pytest.approx(WEIGHT / 2)
 
 
 @BOTH

@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 # Parameters that all three share with FedGLM.
 _SHARED = (
     "formula",
+    "offset",
     "weights",
     "weight_type",
     "site_effects",
@@ -42,6 +43,8 @@ class FedLinearRegression(FedGLM):
     ----------
     formula : str, optional
         Covariates, see :class:`FedGLM`; by default all columns.
+    offset : str, optional
+        Column that is added to the prediction, for example a known part of the outcome.
     weights : str, optional
         Column of weights, at least 0.
     weight_type : {"frequency", "probability"}, default "frequency"
@@ -80,7 +83,6 @@ class FedLinearRegression(FedGLM):
     [5.0, 0.0]
     """
 
-    lacks: ClassVar[Mapping[str, str]] = {**FedGLM.lacks, "offset": "Subtract an offset from the outcome"}
     parameter_ranges: ClassVar[ParameterRanges] = _SHARED_RANGES
     metrics: ClassVar[Mapping[str, Metric]] = {
         "rmse": Metric("RMSE", "lower", "", "root of the mean squared error"),
@@ -91,6 +93,7 @@ class FedLinearRegression(FedGLM):
         self,
         *,
         formula: str | None = None,
+        offset: str | None = None,
         weights: str | None = None,
         weight_type: WeightType = "frequency",
         site_effects: SiteEffects | None = None,
@@ -104,6 +107,7 @@ class FedLinearRegression(FedGLM):
         super().__init__(
             "gaussian",
             formula=formula,
+            offset=offset,
             weights=weights,
             weight_type=weight_type,
             site_effects=site_effects,
@@ -183,7 +187,7 @@ class FedLogisticRegression(FedGLM):
     ([1.0, 0.0], ['alive', 'alive'])
     """
 
-    parameter_ranges: ClassVar[ParameterRanges] = {"offset": FedGLM.parameter_ranges["offset"], **_SHARED_RANGES}
+    parameter_ranges: ClassVar[ParameterRanges] = _SHARED_RANGES
     metrics: ClassVar[Mapping[str, Metric]] = {
         "log_loss": Metric("log loss", "lower", "", "mean negative log-likelihood per patient"),
         "auc": Metric("AUC", "higher", "", "share of pairs of both classes with probabilities in the right order"),
@@ -307,7 +311,7 @@ class FedPoissonRegression(FedGLM):
     [0.5]
     """
 
-    parameter_ranges: ClassVar[ParameterRanges] = {"offset": FedGLM.parameter_ranges["offset"], **_SHARED_RANGES}
+    parameter_ranges: ClassVar[ParameterRanges] = _SHARED_RANGES
 
     def __init__(
         self,

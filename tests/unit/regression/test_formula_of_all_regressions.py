@@ -7,7 +7,13 @@ import pytest
 import multicentre as mc
 from multicentre.errors import ConfigurationError, DataError
 from multicentre.formula.splines import b_splines, natural_splines
-from multicentre.regression import FedGLMM, FedLinearMixedModel, FedMultinomialRegression, FedOrdinalRegression
+from multicentre.regression import (
+    FedGLMM,
+    FedLinearMixedModel,
+    FedLinearRegression,
+    FedMultinomialRegression,
+    FedOrdinalRegression,
+)
 
 N, N_SITES = 600, 4
 OPEN = mc.Policy(min_patients=0)
@@ -189,7 +195,6 @@ def test_the_coefficients_of_a_spline_alone_are_drawn(name):
     [
         ("linear mixed", "age - 1", {}, "must have an intercept; got a formula without intercept"),
         ("ordinal", "0 + stage", {}, "must have an intercept"),
-        ("linear mixed", "age + offset(log(bmi))", {}, "FedLinearMixedModel must have no offset"),
         ("multinomial", "age + offset(bmi)", {}, "must have no offset; got"),
         ("logistic mixed", "age + offset(bmi)", {"offset": "bmi"}, "must be one offset"),
         ("logistic mixed", "age + bmi", {"offset": "bmi"}, "must not be in the formula; got bmi"),
@@ -216,3 +221,31 @@ def test_an_offset_and_slopes_are_columns_of_the_formula():
     assert results(model) == pytest.approx(results(expected), rel=1e-8)
     assert model.predict(table) == pytest.approx(expected.predict(plain), rel=1e-8)
     assert len(model.site_effects()) == 2 * N_SITES
+
+
+@pytest.mark.parametrize("kind", [FedLinearRegression, FedLinearMixedModel])
+def test_an_offset_of_numbers_is_subtracted_from_the_outcome(kind):
+    rng = np.random.default_rng(3)
+    known, age, site = rng.uniform(100, 160, N), rng.normal(60, 10, N), np.arange(N) % N_SITES
+    y = known + 0.5 * age + rng.normal(size=N) + site
+    table = pd.DataFrame({"known": known, "age": age, "y": y})
+    plain = pd.DataFrame({"age": age, "y": y - known})
+    expected = kind().fit(federate(plain, site, "number"))
+    of_formula = kind(formula="y ~ age + offset(known)").fit(federate(table, site, "number"))
+    for model in (kind(offset="known").fit(federate(table, site, "number")), of_formula):
+        assert results(model) == pytest.approx(results(expected), rel=1e-7)
+        assert model.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
+        assert model.predict(table) == pytest.approx(expected.predict(plain) + known, rel=1e-8)
+    if kind is FedLinearMixedModel:
+        effects = [each.site_effects().select_dtypes("number").to_numpy() for each in (of_formula, expected)]
+        assert effects[0] == pytest.approx(effects[1], rel=1e-6, abs=1e-8)
+
+
+def test_an_ordinal_formula_takes_an_offset():
+    table, site = draw("classes")
+    model = FedOrdinalRegression(formula="age + offset(log(bmi))").fit(federate(table, site, "classes"))
+    plain = table[["age", "y"]].assign(log_bmi=np.log(table["bmi"]))
+    expected = FedOrdinalRegression(offset="log_bmi").fit(federate(plain, site, "classes"))
+    assert results(model) == pytest.approx(results(expected), rel=1e-7)
+    assert model.predict_proba(table) == pytest.approx(expected.predict_proba(plain), rel=1e-8)
+    assert model.null_log_likelihood_ == pytest.approx(expected.null_log_likelihood_, rel=1e-9)

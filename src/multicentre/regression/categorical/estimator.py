@@ -45,6 +45,7 @@ class CategoricalRegression(CategoricalResults):
     model_phrases: ClassVar[Phrases] = {
         "formula": "covariates {}",
         "link": "link {}",
+        "offset": "offset {}",
         **WEIGHTING_PHRASES,
         **PENALTY_PHRASES,
         **COMPUTING,
@@ -105,11 +106,14 @@ class CategoricalRegression(CategoricalResults):
         ridge, lasso = self.alpha * (1.0 - self.l1_ratio), self.alpha * self.l1_ratio
         plan = Plan(ridge, int(self.max_iter), float(self.tol), session.protection == "masked", lasso)
         fit = rounds.fit_model(session, agreed, plan)
-        self._set_fit(session, agreed, fit)
+        null = agreed.moments.null_log_likelihood
+        if self._offset_column:
+            null = rounds.fit_model(session, agreed, plan, null=True).log_likelihood
+        self._set_fit(session, agreed, fit, null)
         self._set_tests(session, agreed, fit)
         warn_of_rounds(agreed.names, fit.diverging, fit.converged, self.max_iter)
 
-    def _set_fit(self, session: Session, agreed: Prepared, fit: Fit) -> None:
+    def _set_fit(self, session: Session, agreed: Prepared, fit: Fit, null: float) -> None:
         k = len(agreed.classes) - 1
         empty = CategoricalModel(
             self.kind,
@@ -119,6 +123,7 @@ class CategoricalRegression(CategoricalResults):
             agreed.covariates,
             agreed.classes,
             agreed.levels,
+            self._offset_column,
             np.zeros(k),
             np.zeros((agreed.likelihood.n_predictors(k), len(agreed.covariates))),
             agreed.centre.centre,
@@ -134,7 +139,7 @@ class CategoricalRegression(CategoricalResults):
         self.log_likelihood_ = self.null_log_likelihood_ = np.nan
         if self._has_likelihood:
             self.log_likelihood_ = float(fit.log_likelihood)
-            self.null_log_likelihood_ = agreed.moments.null_log_likelihood
+            self.null_log_likelihood_ = null
         self.aic_ = 2.0 * q - 2.0 * self.log_likelihood_
         self.bic_ = float(np.log(self._size(agreed.totals))) * q - 2.0 * self.log_likelihood_
         self.converged_, self.history_ = fit.converged, fit.history
@@ -159,7 +164,8 @@ class CategoricalRegression(CategoricalResults):
         if self.errors == "model":
             gain = 2.0 * (self.log_likelihood_ - self.null_log_likelihood_)
             self.tests_["likelihood_ratio"] = chi_square_test(gain, n_slopes)
-            self.tests_["score"] = chi_square_test(rounds.test_slopes(session, agreed), n_slopes)
+            if not self._offset_column:
+                self.tests_["score"] = chi_square_test(rounds.test_slopes(session, agreed), n_slopes)
 
 
 class SingleIndexRegression(CategoricalRegression):

@@ -22,7 +22,7 @@ class CategoricalModel(Message):
 
     Examples
     --------
-    >>> model = CategoricalModel("ordinal", "logit", ("age",), (), ("age",), ("none", "mild", "severe"), (),
+    >>> model = CategoricalModel("ordinal", "logit", ("age",), (), ("age",), ("none", "mild", "severe"), (), "",
     ...                          np.array([-1.0, 1.0]), np.array([[0.5]]), np.array([60.0]))
     >>> model.probabilities(np.array([[0.0]])).round(3).tolist()
     [[0.269, 0.462, 0.269]]
@@ -35,6 +35,7 @@ class CategoricalModel(Message):
     covariates: tuple[str, ...] = texts("names of the covariates, indicators last")
     classes: tuple[str, ...] = texts("names of the classes; the first is the reference of a multinomial model")
     levels: tuple[str, ...] = texts("declared levels of the categories, as name=level")
+    offset: str = text("column that is added to the linear predictor; empty for none")
     intercepts: Floats = array("intercepts of all classes but the first, or thresholds", ("k",))
     slopes: Floats = array("coefficient per unit of each covariate; a row per class, or one row", ("r", "d"))
     centre: Floats = array("mean of every covariate, which replaces missing entries", ("d",))
@@ -57,6 +58,7 @@ class CategoricalModel(Message):
             and len(self.intercepts) == len(self.classes) - 1
             and set(self.covariates) <= names
             and self.likelihood.is_feasible(self.intercepts)
+            and (not self.offset or (self.likelihood.takes_offset and self.offset in self.columns))
         )
         if not fits:
             raise IntegrityError(
@@ -81,7 +83,8 @@ class CategoricalModel(Message):
         names = (*self.columns, *(f"missing_{name}" for name in self.marked))
         covariates = values[:, [names.index(name) for name in self.covariates]]
         filled = np.where(np.isnan(covariates), self.centre, covariates)
-        return np.asarray(filled @ self.slopes.T, dtype=np.float64)
+        offset = X[:, [self.columns.index(self.offset)]] if self.offset else 0.0
+        return np.asarray(filled @ self.slopes.T + offset, dtype=np.float64)
 
     def probabilities(self, X: Floats) -> Floats:
         """Return the probability of each class, shape (n, K)."""

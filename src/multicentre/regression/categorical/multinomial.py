@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -103,6 +104,10 @@ class FedMultinomialRegression(CategoricalRegression):
     [[0.5], [0.9]]
     """
 
+    lacks: ClassVar[Mapping[str, str]] = {
+        **CategoricalRegression.lacks,
+        "offset": "A column would have to be added to the equation of one class, or of all",
+    }
     kind: ClassVar[str] = "multinomial"
 
     @property

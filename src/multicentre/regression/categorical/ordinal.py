@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.core.session import Session
 from multicentre.estimator.parameters import OneOf, ParameterRanges
 from multicentre.estimator.presentation import p_text
-from multicentre.estimator.weighting import Errors, WeightType
+from multicentre.estimator.weighting import COLUMN, Errors, WeightType
 from multicentre.regression.categorical import rounds
 from multicentre.regression.categorical.estimator import SingleIndexRegression
 from multicentre.regression.categorical.maths import OrdinalLink
@@ -41,6 +41,8 @@ class FedOrdinalRegression(SingleIndexRegression):
     formula : str, optional
         Covariates, for example ``"ns(age, df=3) * sex"``, with an intercept; by default all columns. See
         :class:`FedGLM`.
+    offset : str, optional
+        Column that is added to the linear predictor x'b.
     weights : str, optional
         Column of weights, at least 0.
     weight_type : {"frequency", "probability"}, default "frequency"
@@ -93,7 +95,8 @@ class FedOrdinalRegression(SingleIndexRegression):
     DataError
         A class has no patient, a covariate is constant, or covariates depend on each other without a penalty.
     SchemaMismatch
-        Sites differ in their columns or classes, the outcome is a number, or `weights` or `cluster` is not a column.
+        Sites differ in their columns or classes, the outcome is a number, or `offset`, `weights` or `cluster` is not a
+        column.
 
     Warns
     -----
@@ -127,6 +130,7 @@ class FedOrdinalRegression(SingleIndexRegression):
     kind: ClassVar[str] = "ordinal"
     parameter_ranges: ClassVar[ParameterRanges] = {
         "link": OneOf("logit", "probit"),
+        "offset": COLUMN,
         **SingleIndexRegression.parameter_ranges,
     }
 
@@ -135,6 +139,7 @@ class FedOrdinalRegression(SingleIndexRegression):
         *,
         link: OrdinalLink = "logit",
         formula: str | None = None,
+        offset: str | None = None,
         weights: str | None = None,
         weight_type: WeightType = "frequency",
         alpha: float = 0.0,
@@ -148,6 +153,7 @@ class FedOrdinalRegression(SingleIndexRegression):
     ) -> None:
         self.link = link
         self.formula = formula
+        self.offset = offset
         self.weights = weights
         self.weight_type = weight_type
         self.alpha = alpha

@@ -42,12 +42,13 @@ class CategoricalResults(HasRegressionWeights, FederatedEstimator):
     covariance_ : array of shape (q, q)
         Covariance of the q parameters, in the order of :meth:`to_frame`; NaN with ``alpha`` above 0.
     log_likelihood_, null_log_likelihood_ : float
-        Log-likelihood of the fit without the penalty, and of a model without covariates; NaN with probability weights.
+        Log-likelihood of the fit without the penalty, and of a model without covariates (with the offset); NaN with
+        probability weights.
     aic_, bic_ : float
         Akaike's and Schwarz's criterion; NaN with probability weights.
     tests_ : dict of str to TestResult
-        Tests of the hypothesis that all coefficients are 0: "wald", and with model-based errors "likelihood_ratio" and
-        "score". Empty with ``alpha`` above 0.
+        Tests of the hypothesis that all coefficients are 0: "wald", and with model-based errors "likelihood_ratio" and,
+        without an offset, "score". Empty with ``alpha`` above 0.
     n_patients_ : int
         Patients of the fit.
     class_counts_ : array of int, shape (K,)
@@ -69,7 +70,6 @@ class CategoricalResults(HasRegressionWeights, FederatedEstimator):
         "accuracy": Metric("accuracy", "higher", "", "share of patients whose most probable class is theirs"),
     }
     lacks: ClassVar[Mapping[str, str]] = {
-        "offset": "Offsets of several classes have no common form",
         "penalty by cross-validation": "Not implemented yet; cross_validate compares stated penalties",
     }
     may_be_missing: ClassVar[frozenset[str]] = frozenset({"covariance_"})

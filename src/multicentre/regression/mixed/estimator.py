@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from multicentre.estimator.formula import FORMULA
 from multicentre.estimator.model_in_force import COMPUTING, Phrases
 from multicentre.estimator.parameters import Flag, Integer, OneOf, ParameterRanges, Real, Where
 from multicentre.estimator.saved import PLAIN, SavedAttributes
+from multicentre.estimator.weighting import COLUMN
 from multicentre.regression.coefficients import is_perfect, warn_of_rounds
 from multicentre.regression.maths import LINKS, Family
 from multicentre.regression.messages import Model
@@ -31,7 +32,6 @@ _NAMES = Where(
     "names of columns",
     lambda value: not isinstance(value, str) and all(isinstance(name, str) and bool(name) for name in value),
 )
-_COLUMN = (None, Where("the name of a column", lambda value: isinstance(value, str) and bool(value)))
 # Variance of the logistic distribution: residual variance of classes on the scale of the logit.
 LOGISTIC_VARIANCE = np.pi**2 / 3.0
 
@@ -57,6 +57,8 @@ class FedLinearMixedModel(MixedResults):
     formula : str, optional
         Covariates, for example ``"ns(age, df=3) * sex"``, with an intercept; by default all columns. See
         :class:`FedGLM`.
+    offset : str, optional
+        Column that is added to the linear predictor, for example a known part of the outcome.
     reml : bool, default True
         Restricted maximum likelihood, which accounts for the estimation of the coefficients; False for maximum
         likelihood, with which likelihoods of fits with different covariates are comparable.
@@ -82,7 +84,7 @@ class FedLinearMixedModel(MixedResults):
     DataError
         A covariate is constant, covariates depend on each other, or there is one site only.
     SchemaMismatch
-        Sites differ in their columns, or the outcome is not a number.
+        Sites differ in their columns, the outcome is not a number, or `offset` is not a column.
 
     Warns
     -----
@@ -114,17 +116,18 @@ class FedLinearMixedModel(MixedResults):
     """
 
     site_part: ClassVar[type[SitePart]] = LinearMixedSite
-    lacks: ClassVar[Mapping[str, str]] = {**MixedResults.lacks, "offset": "Subtract an offset from the outcome"}
     saved_attributes: ClassVar[SavedAttributes] = {**MixedResults.saved_attributes, "residual_variance_": PLAIN}
     model_phrases: ClassVar[Phrases] = {
         "slopes": slopes_in_force,
         "formula": "covariates {}",
+        "offset": "offset {}",
         "reml": {True: "restricted maximum likelihood", False: "maximum likelihood"},
         **COMPUTING,
     }
     parameter_ranges: ClassVar[ParameterRanges] = {
         "slopes": _NAMES,
         "formula": FORMULA,
+        "offset": COLUMN,
         "reml": Flag(),
         "missing": OneOf("complete", "indicator", "mean"),
         "confidence_level": Real(0.5, 1, open="high"),
@@ -138,6 +141,7 @@ class FedLinearMixedModel(MixedResults):
         slopes: Sequence[str] = (),
         *,
         formula: str | None = None,
+        offset: str | None = None,
         reml: bool = True,
         missing: RegressionMissing = "complete",
         confidence_level: float = 0.95,
@@ -146,6 +150,7 @@ class FedLinearMixedModel(MixedResults):
     ) -> None:
         self.slopes = slopes
         self.formula = formula
+        self.offset = offset
         self.reml = reml
         self.missing = missing
         self.confidence_level = confidence_level
@@ -159,7 +164,7 @@ class FedLinearMixedModel(MixedResults):
 
     def _fit(self, session: Session) -> None:
         check_several(session)
-        model = Model("gaussian", "identity", "", "", "", True)
+        model = Model("gaussian", "identity", self._offset_column, "", "", True)
         agreed = agree(session, model, self.missing, self._parsed)
         self._set_design(agreed)
         fit = fit_linear(session, agreed, self._check_slopes(agreed), plan_of(self, session), restricted=self.reml)
@@ -167,7 +172,7 @@ class FedLinearMixedModel(MixedResults):
         self.n_patients_, self.n_sites_ = round(fit.n_patients), round(fit.n_sites)
         # On the scale of the rounds the outcomes are about their mean.
         coefficients = solution.coefficients + np.append(agreed.centre.mean / scale, np.zeros(len(agreed.covariates)))
-        self._set_model(agreed, coefficients, ("gaussian", "identity"), "")
+        self._set_model(agreed, coefficients, ("gaussian", "identity"), self._offset_column)
         matrix = self._to_units()
         rounding = session.rounding(LinearMixedSite.sum_curvature, "products")
         exact = is_perfect(solution.variance * fit.n_patients, fit.n_patients, rounding)
@@ -275,7 +280,7 @@ class FedGLMM(MixedResults):
         "family": OneOf("binomial", "poisson"),
         "slopes": _NAMES,
         "formula": FORMULA,
-        "offset": _COLUMN,
+        "offset": COLUMN,
         "missing": OneOf("complete", "indicator", "mean"),
         "confidence_level": Real(0.5, 1, open="high"),
         "max_iter": Integer(1),

@@ -71,7 +71,7 @@ class LinearMixedSite(MixedSite):
     """Site part of the federated linear mixed model."""
 
     method: ClassVar[str] = "fed-linear-mixed-model"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     @step(releases=messages.Weighted, when="once", summed=True)
     def sum_candidates(self, request: messages.Candidates) -> messages.Weighted:
@@ -120,7 +120,7 @@ class LinearMixedSite(MixedSite):
 
     def _moments(self, request: messages.Effects) -> Moments:
         rows, outcome, places = self._rows(request)
-        return Moments.of(rows, (outcome - request.mean) / request.scale, places)
+        return Moments.of(rows, (outcome - self._offset - request.mean) / request.scale, places)
 
     def _checked(self, covariance: Floats, moments: Moments) -> Floats:
         """Return a covariance of the effects if it is one."""
