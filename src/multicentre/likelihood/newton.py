@@ -359,7 +359,7 @@ def _end(problem: Problem, rounds: Rounds[NewtonState], diverging: Flags, tol: f
     """Return the parameters at the end of the rounds."""
     last, settled = rounds.state, rounds.stopped
     if last.n_withdrawn and not (settled or diverging.any()):
-        _refuse(problem, last)
+        _refuse(problem, replace(last, share=1.0))  # a shorter step may still have enough patients behind it
     if last.has_begun and not problem.is_penalised:
         diverging = diverging | _without_information(problem, last)
     if diverging.any():

@@ -13,6 +13,9 @@ of:
 
 A fit ends when each entry of its step is below the tolerance or within the rounding of masked sums.
 
+The path shares the step and the rules on rounding with :mod:`multicentre.likelihood.newton`, but not its rounds: these
+ask for one fit per call, whereas a call of the path is for all fits that have not converged.
+
 The first round is at the model without covariates, for all folds; its approximation starts the fits of the first block
 of penalties. A block has as many penalties as fit into a call. The next block starts from the last penalty of the one
 before it.
