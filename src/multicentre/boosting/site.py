@@ -350,7 +350,7 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
 
     def _behind(self, counts: Sums) -> int:
         """Return the number of records of the smallest cell that is not empty; with a mask, of all cells."""
-        return len(self.data) if self.masked else int(counts[counts > 0].min(initial=len(self.data)))
+        return self.n_contributing(len(self.data), counts)
 
     def _behind_rounds(self, records: Records) -> int:
         """Return the smallest number of records in sums of the rounds; it is constant, so a refusal comes first."""

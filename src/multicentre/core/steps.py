@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from multicentre.core.messages import Lengths, Message, Nothing
 from multicentre.core.release_declarations import (
@@ -418,6 +418,21 @@ class SitePart:
         models are not counted.
         """
         return 0
+
+    def n_contributing(self, n_patients: int, *counts: ArrayLike) -> int:
+        """Return the number of patients behind counts: `n_patients` under a mask, else those of the smallest cell.
+
+        A mask hides every cell in the total over sites. Empty cells state nothing about a patient of this site.
+
+        Examples
+        --------
+        >>> SitePart("lyon", None).n_contributing(20, [7, 0], 13)
+        7
+        """
+        if self.masked:
+            return n_patients
+        cells = np.concatenate([np.ravel(each) for each in counts])
+        return int(cells[cells > 0].min(initial=n_patients))
 
     def generator(self, seed: int, *purpose: int) -> np.random.Generator:
         """Return the random generator of this site for a seed and a purpose, for example the number of a round."""

@@ -56,8 +56,7 @@ class FormulaPart(TabularPart, CountingPart):
         """Replace the columns by those of a formula; count patients by level and between knots."""
         self._build(request)
         cells = count_cells(request, self._table)
-        behind = len(self.data) if self.masked else int(cells[cells > 0].min(initial=len(self.data)))
-        return Occupied(cells, patients=behind)
+        return Occupied(cells, patients=self.n_contributing(len(self.data), cells))
 
     @step(releases=Acknowledgement, when="once")
     def build_columns(self, request: Design) -> Acknowledgement:

@@ -134,8 +134,7 @@ class TensorPart(SitePart):
     def count_codes(self, request: Universe) -> CodeCounts:
         """Count the patients of every code."""
         counts = self._patients_by_code(request)
-        everyone = len(self.data)
-        return CodeCounts(counts, patients=everyone if self.masked else fewest_patients(counts, everyone))
+        return CodeCounts(counts, patients=self.n_contributing(len(self.data), counts))
 
     @step(releases=Sizes, when="once", summed=True)
     def sum_sizes(self, request: Nothing) -> Sizes:

@@ -250,9 +250,8 @@ class TabularPart(SitePart):
         flags = self._flags()
         entries, incomplete = flags.sum(axis=0, dtype=np.int64), int(flags.any(axis=1).sum())
         total = len(self._all)
-        cells = np.array([incomplete, total - incomplete, *entries, *(total - entries)])
-        behind = n_records_used if self.masked else int(cells[cells > 0].min())
-        return Gaps(total, incomplete, entries, patients=behind)
+        cells = incomplete, total - incomplete, *entries, *(total - entries)
+        return Gaps(total, incomplete, entries, patients=self.n_contributing(n_records_used, cells))
 
     @property
     def _all(self) -> Tabular:

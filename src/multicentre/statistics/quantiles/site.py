@@ -128,9 +128,8 @@ class CountingPart(SitePart):
             here = request.column == column
             below[here] = count_in_cells(columns[column], starts[here], request.level, request.bits)
         missing = [n_records - len(columns[column]) for column in np.unique(request.column).tolist()]
-        counts = np.concatenate([np.diff(below, axis=1, prepend=0).ravel(), missing])
-        fewest = n_records if self.masked else int(counts[counts > 0].min(initial=n_records))
-        return CellCounts(below, patients=fewest)
+        counts = np.diff(below, axis=1, prepend=0), missing
+        return CellCounts(below, patients=self.n_contributing(n_records, *counts))
 
     def spreads(self) -> NDArray[np.float64]:
         """Return the standard deviation of each column at this site, shape (m,); infinite for few values."""

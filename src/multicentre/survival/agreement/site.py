@@ -158,8 +158,8 @@ class SurvivalPart(TabularPart):
             np.count_nonzero((causes != agreed.cause) & (causes > 0)),
         )
         # Those before are the difference from all patients, whose number leaves too.
-        cells = np.array([events, others, len(causes) - events - others, len(is_after) - len(causes)])
-        behind = int(cells[cells > 0].min(initial=len(self.data))) if not self.masked else len(self.data)
+        cells = events, others, len(causes) - events - others, len(is_after) - len(causes)
+        behind = self.n_contributing(len(self.data), *cells)
         return messages.AfterHorizon(float(len(causes)), float(events), float(others), patients=behind)
 
     def first_memory(self, agreed: messages.Prepared) -> messages.Prepared:

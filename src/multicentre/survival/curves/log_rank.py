@@ -197,7 +197,7 @@ class LogRankSite(TablePart):
         )
         score, covariance = compare_groups(table.died, table.at_risk, weights)
         observed = table.died.sum(axis=1)
-        behind = self.behind_cells(sizes, np.count_nonzero(group < 0), observed)
+        behind = self.n_contributing(len(self.data), sizes, np.count_nonzero(group < 0), observed)
         expected = expected_events(table.died, table.at_risk)
         by_group = sizes.astype(float), observed, expected
         return Scores(float(len(self.data)), *by_group, score, covariance, patients=behind)

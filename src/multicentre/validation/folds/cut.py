@@ -164,8 +164,7 @@ class CutFolds(HashedFolds, CountingPart):
         self._check_clear(values)
         part = parts_of(values, thresholds)
         counts = np.bincount(part[part >= 0], minlength=len(request.thresholds) + 1)
-        fewest = len(values) if self.masked else int(counts[counts > 0].min(initial=len(values)))
-        return PartCounts(counts.astype(np.int64), patients=fewest)
+        return PartCounts(counts.astype(np.int64), patients=self.n_contributing(len(values), counts))
 
     @step(releases=Acknowledgement, when="once")
     def cut(self, request: Dealing) -> Acknowledgement:

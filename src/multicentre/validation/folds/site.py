@@ -246,7 +246,7 @@ class FoldPart(AuditedPart):
             float((settled.fold < 0).sum()),
             (inside & outside).astype(np.int64),
             float(settled.left_out),
-            patients=len(strata) if self.masked else int(table[table > 0].min(initial=len(strata))),
+            patients=self.n_contributing(len(strata), table),
         )
 
     @step(releases=Presence, when="on request")

@@ -222,8 +222,7 @@ class ScoringPart(SitePart):
 
     def behind(self, cells: NDArray[np.number]) -> int:
         """Return the number of patients behind counts; all if sums are masked, which reveal only totals."""
-        counts = np.asarray(cells)
-        return self.n_records if self.masked else int(counts[counts > 0].min(initial=self.n_records))
+        return self.n_contributing(self.n_records, cells)
 
     def summed(self, terms: Floats) -> tuple[int, int]:
         """Return a sum of terms of records (see `fixed`) and the number of patients behind it.

@@ -220,9 +220,8 @@ class StratifierSite(CountingPart):
             records[place, : len(cuts) + 1] = count_parts(column, cuts, classes, (len(cuts) + 1, n_classes))
         missing = np.isnan(columns).sum(axis=1).astype(np.int64)
         several, stable = self._stability(self._candidates().T)
-        cells = np.concatenate([missing, stable, several - stable, self._fewest_alike(columns)])
-        # A mask hides small cells, so only an unmasked table is as small as its smallest group.
-        fewest = len(classes) if self.masked else int(cells[cells > 0].min(initial=len(classes)))
+        cells = missing, stable, several - stable, self._fewest_alike(columns)
+        fewest = self.n_contributing(len(classes), *cells)
         return Screened(records, missing, several, stable, patients=fewest)
 
     @step(releases=Piloted, when="once", summed=True)

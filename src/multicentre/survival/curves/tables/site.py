@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from multicentre.core.messages import Lengths, Message, array, number, text, texts
 from multicentre.core.steps import Release, step
@@ -150,14 +150,9 @@ class TablePart(SurvivalPart):
             n_joined = len(grid) - len(places)
             events, leaving = on_full_grid(events, leaving, places)
         # Patients without a group are a cell too: the total minus the other cells.
-        behind = self.behind_cells(events, leaving, np.count_nonzero(group < 0))
+        behind = self.n_contributing(len(self.data), events, leaving, np.count_nonzero(group < 0))
         counts = events.astype(np.float64), leaving.astype(np.float64)
         return kind(float(len(self.data)), *counts, n_joined=float(n_joined), patients=behind)
-
-    def behind_cells(self, *cells: ArrayLike) -> int:
-        """Return the number of patients behind counts: all under a mask, else those of the smallest non-empty cell."""
-        counts = np.concatenate([np.ravel(each) for each in cells])
-        return int(counts[counts > 0].min(initial=len(self.data))) if not self.masked else len(self.data)
 
     @property
     def outcomes(self) -> NDArray[np.int8]:
