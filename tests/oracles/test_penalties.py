@@ -9,9 +9,11 @@ import pytest
 from sklearn.linear_model import ElasticNet, LassoCV, LogisticRegression
 
 import multicentre as mc
+from multicentre.errors import ConfigurationError
 from multicentre.regression import FedGLM, FedGLMCV, FedMultinomialRegression, FedOrdinalRegression
 from multicentre.regression.categorical.likelihoods import likelihood_of
 from multicentre.regression.path.folds import divide
+from multicentre.survival import FedCox
 from oracles.penalty_values import LAMBDAS, N_PATIENTS, SHARES, draw
 
 # Written by tests/oracles/penalty_values.py, which names the versions.
@@ -100,6 +102,54 @@ def test_fits_of_several_classes_have_the_derivatives_of_the_penalty(kind, link,
     assert 0 < moves.sum() < moves.size
     assert by_slope[moves] == pytest.approx(ridge * slopes[moves] + lasso * np.sign(slopes[moves]), abs=1e-5)
     assert (np.abs(by_slope[~moves]) <= lasso).all()
+
+
+def cox_sites(whole, n_sites):
+    return {f"s{i}": whole.take(np.arange(i, len(whole), n_sites)) for i in range(n_sites)}
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_a_cox_fit_equals_scikit_survival(share):
+    models = pytest.importorskip("sksurv.linear_model", reason="scikit-survival is not installed")
+    whole = mc.datasets.simulate_survival(600, 6, 3)
+    scaled = (whole.X - whole.X.mean(axis=0)) / whole.X.std(axis=0)
+    outcome = np.array(list(zip(whole.event > 0, whole.time, strict=True)), dtype=[("event", "?"), ("time", "f8")])
+    path = models.CoxnetSurvivalAnalysis(alphas=[0.08], l1_ratio=share, tol=1e-14, max_iter=1_000_000)
+    expected = path.fit(scaled, outcome).coef_[:, 0]
+    federation = mc.Federation.in_process(cox_sites(whole, 3), policy=mc.Policy(min_patients=0, exact_times=True))
+    model = FedCox("exact", ties="breslow", alpha=0.08 * 600, l1_ratio=share).fit(federation)
+    assert 0 < (expected == 0).sum() < 6
+    assert model.coef_ * whole.X.std(axis=0) == pytest.approx(expected, abs=2e-6)
+    assert ((model.coef_ == 0) == (expected == 0)).all()
+    assert np.isnan(model.standard_errors_).all()
+    assert model.tests_ == {}
+
+
+@pytest.mark.parametrize("times", ["stratified", "grid"])
+def test_a_cox_fit_has_the_derivatives_of_the_penalty(times):
+    whole = mc.datasets.simulate_survival(600, 6, 3)
+    sites, alpha, share = cox_sites(whole, 3), 40.0, 0.7
+    with mc.Federation.in_process(sites, policy=OPEN) as federation:
+        model = FedCox(times, alpha=alpha, l1_ratio=share).fit(federation)
+        slopes = model.coef_ * model.agreed_.spread
+    gradient, moves = model._reached.totals.gradient, slopes != 0
+    assert 0 < moves.sum() < 6
+    expected = alpha * ((1 - share) * slopes + share * np.sign(slopes))
+    assert gradient[moves] == pytest.approx(expected[moves], abs=1e-4)
+    assert (np.abs(gradient[~moves]) <= alpha * share).all()
+    assert np.isfinite(model.predict(sites["s0"])).all()
+
+
+@pytest.mark.parametrize("options", [{"one_round": True}, {"errors": "HC0"}])
+def test_a_lasso_of_a_cox_model_refuses_what_it_cannot_have(options):
+    sites = cox_sites(mc.datasets.simulate_survival(300, 3, 0), 3)
+    with mc.Federation.in_process(sites, policy=OPEN) as federation:
+        with pytest.raises(ConfigurationError, match="one_round=False"):
+            FedCox(alpha=5.0, l1_ratio=0.5, **options).fit(federation)
+        model = FedCox(alpha=5.0, l1_ratio=0.5).fit(federation)
+        for request in (model.by_site, model.check_proportionality):
+            with pytest.raises(ConfigurationError, match="without a lasso"):
+                request()
 
 
 def folds_of(sites, n_folds, seed):

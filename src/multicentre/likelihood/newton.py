@@ -262,7 +262,7 @@ def maximise(session: Session, problem: Problem, *, max_iter: int, tol: float, n
         if change < tol:
             rounds.stop()
         elif _is_rounding(problem, reached, tol):
-            rounds.state = replace(reached, unresolved=change)
+            rounds.state = replace(reached, unresolved=_unresolved(problem, reached, tol))
             rounds.stop()
         elif ahead := _look_ahead(problem, reached, MASKED_ERROR if masked else tol):
             rounds.state = ahead
@@ -331,6 +331,13 @@ def _is_rounding(problem: Problem, reached: NewtonState, tol: float) -> bool:
     if not (sizes < np.maximum(tol, problem.coarsest_tol)).all():
         return False
     return bool((sizes < np.maximum(tol, problem.rounding_of_step(reached.information))).all())
+
+
+def _unresolved(problem: Problem, reached: NewtonState, tol: float) -> float:
+    """Return the largest entry of a last step above the tolerance, over coefficients; 0 if there is none."""
+    are_coefficients = np.broadcast_to(problem.coarsest_tol, len(reached.step)) <= COARSEST_TOL  # others: variances
+    largest = float(np.abs(reached.step[are_coefficients]).max(initial=0.0))
+    return largest if largest >= tol else 0.0
 
 
 def _look_ahead(problem: Problem, reached: NewtonState, tol: float) -> NewtonState | None:

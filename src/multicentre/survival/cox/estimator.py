@@ -27,6 +27,7 @@ from multicentre.estimator.parameters import (
     Where,
     check_parameters,
 )
+from multicentre.estimator.penalty import PENALTY_APPLICABLE, PENALTY_PHRASES, PENALTY_RANGES
 from multicentre.estimator.weighting import (
     COLUMN,
     WEIGHTING_APPLICABLE,
@@ -177,8 +178,11 @@ class FedCox(HasWeighting, CoxResults):
         Handling of events at the same time, or in the same bin of the grid. Efron's estimates have less bias if there
         are many ties.
     alpha : float, default 0.0
-        Ridge penalty: ``alpha / 2`` times the squared coefficients of standardised columns is subtracted from the
-        log-likelihood, as in scikit-survival.
+        Size of the penalty ``alpha * ((1 - l1_ratio) / 2 * sum(b**2) + l1_ratio * sum(abs(b)))`` on the coefficients b
+        of standardised columns, as in scikit-survival.
+    l1_ratio : float, default 0.0
+        Share of the lasso in the penalty: 0 for ridge, 1 for the lasso, which sets coefficients to 0. Above 0 there are
+        no standard errors, intervals and tests.
     n_times : int, default 128
         Number of times of the grid, at most 256.
     horizon : float, optional
@@ -287,7 +291,7 @@ class FedCox(HasWeighting, CoxResults):
         "cause": cause_in_force,
         "formula": "covariates {}",
         "ties": {"efron": "ties by Efron's method", "breslow": "ties by Breslow's method"},
-        "alpha": lambda model: f"ridge penalty {model.alpha:g}" if model.alpha else "no penalty",
+        **PENALTY_PHRASES,
         **WEIGHTING_PHRASES,
         "offset": "offset {}",
         "errors": lambda model: _ERRORS.get(model.errors, f"robust standard errors, clustered by {model.cluster}"),
@@ -298,7 +302,7 @@ class FedCox(HasWeighting, CoxResults):
     parameter_ranges: ClassVar[ParameterRanges] = {
         "times": OneOf("stratified", "grid", "exact"),
         "ties": OneOf("efron", "breslow"),
-        "alpha": Real(0),
+        **PENALTY_RANGES,
         "n_times": Integer(1),
         "horizon": (None, Real(0, open="low")),
         "cause": Integer(1, 127),
@@ -316,6 +320,7 @@ class FedCox(HasWeighting, CoxResults):
 
     applicable: ClassVar[Applicable] = {
         **WEIGHTING_APPLICABLE,
+        **PENALTY_APPLICABLE,
         "n_times": Only('times "stratified" or "grid"', lambda model: model.times != "exact"),
         "lead": Only("one_round=True", lambda model: model.one_round),
         "max_iter": IN_ROUNDS,
@@ -328,6 +333,7 @@ class FedCox(HasWeighting, CoxResults):
         *,
         ties: Ties = "efron",
         alpha: float = 0.0,
+        l1_ratio: float = 0.0,
         n_times: int = 128,
         horizon: float | None = None,
         cause: int = 1,
@@ -347,6 +353,7 @@ class FedCox(HasWeighting, CoxResults):
         self.times = times
         self.ties = ties
         self.alpha = alpha
+        self.l1_ratio = l1_ratio
         self.n_times = n_times
         self.horizon = horizon
         self.cause = cause
@@ -392,6 +399,7 @@ class FedCox(HasWeighting, CoxResults):
             are NaN where a site has fewer than three events, separation or a constant column,
             and where the site's policy refuses the answer, for example because it rests on too few patients.
         """
+        self._check_no_lasso("by_site")
         answers = self.session.ask(CoxSite.fit_own, self._penalty(), skip_refusals=True)
         return replace(self._effects(self.session.sites, answers), refused=answers.refused)
 
@@ -423,6 +431,7 @@ class FedCox(HasWeighting, CoxResults):
         QuorumLost
             A site of the fit no longer answers.
         """
+        self._check_no_lasso("check_proportionality")
         ranges = {"transform": OneOf(*TRANSFORMS), "test": OneOf("score", "residuals")}
         check_parameters({"transform": transform, "test": test}, ranges)
         session, fit, plan, agreed = self.session, self._reached, self._plan(), self.agreed_  # first: raises if loaded
@@ -445,6 +454,12 @@ class FedCox(HasWeighting, CoxResults):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         self._check_weighting()
+        if self.l1_ratio and (self.one_round or self.errors != "model"):
+            raise ConfigurationError(
+                'l1_ratio above 0 must be used with one_round=False and errors="model"; got another value',
+                where="l1_ratio",
+                hint="Leave out one_round and errors, or set l1_ratio=0.",
+            )
         if self.times != "exact" and self.n_times > MAX_TIMES:
             raise ConfigurationError(
                 f"n_times must be at most {MAX_TIMES}; got {self.n_times}",
@@ -471,6 +486,10 @@ class FedCox(HasWeighting, CoxResults):
             warn_of_small_sites(fit.totals.n_events, len(session))
 
     def _infer(self, session: Session, agreed: Prepared, fit: loops.Fit, plan: Plan) -> None:
+        if plan.lasso:  # coefficients that a lasso chose have no standard errors
+            self._model_based, self.tests_ = np.full_like(fit.totals.information, np.nan), {}
+            self._set_inference(fit, self._model_based, self._model_based)
+            return
         is_informed = informed(fit.totals.information, fit.totals.n_events)
         self._model_based = covariance(fit.totals.information, plan.alpha, is_informed)
         spread_of = self._model_based
@@ -493,6 +512,15 @@ class FedCox(HasWeighting, CoxResults):
         }
         self._set_inference(fit, spread_of, self._model_based)
 
+    def _check_no_lasso(self, name: str) -> None:
+        """Raise ConfigurationError after a fit with a lasso, which has no standard errors."""
+        if self.l1_ratio and self.alpha:
+            raise ConfigurationError(
+                f"{name} must follow a fit without a lasso; got l1_ratio {self.l1_ratio:g}",
+                where="l1_ratio",
+                hint="Fit with l1_ratio=0.",
+            )
+
     def _check_no_loss(self) -> None:
         """Raise QuorumLost if sums after the fit are of fewer sites than the fit."""
         lost = set(self.session.consortium.sites) - set(self.session.sites)
@@ -509,7 +537,8 @@ class FedCox(HasWeighting, CoxResults):
         return Needs(n_times=int(self.n_times), horizon=self.horizon, exact=exact, cause=cause, ends=ends)
 
     def _plan(self) -> Plan:
-        return Plan(self.times, self.ties, float(self.alpha), int(self.max_iter), float(self.tol))
+        ridge, lasso = float(self.alpha * (1.0 - self.l1_ratio)), float(self.alpha * self.l1_ratio)
+        return Plan(self.times, self.ties, ridge, int(self.max_iter), float(self.tol), lasso)
 
     def _penalty(self) -> messages.Penalty:
         return messages.Penalty(float(self.alpha), self.ties == "efron")

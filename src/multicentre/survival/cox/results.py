@@ -120,7 +120,6 @@ class CoxResults(HasFormulaEffects, SurvivalEstimator):
     """
 
     lacks: ClassVar[Mapping[str, str]] = {
-        "elastic net": "Not implemented yet",
         "penalty by cross-validation": "Not implemented yet; cross_validate compares stated penalties",
     }
     same_sites: ClassVar[bool] = True

@@ -36,6 +36,7 @@ from multicentre.core.rounds import History
 from multicentre.core.session import Session
 from multicentre.data.categories import dependent_error
 from multicentre.errors import ConfigurationError, DataError
+from multicentre.likelihood.elastic_net import penalised_step
 from multicentre.likelihood.newton import Derivatives, Problem, maximise
 from multicentre.likelihood.separation import Reported
 from multicentre.likelihood.steps import RANK
@@ -93,6 +94,12 @@ class Plan:
     alpha: float
     max_iter: int
     tol: float
+    lasso: float = 0.0
+
+    @property
+    def is_penalised(self) -> bool:
+        """True if there is a penalty."""
+        return self.alpha > 0 or self.lasso > 0
 
 
 @dataclass(frozen=True)
@@ -238,10 +245,10 @@ class CoxProblem(Problem):
     def __init__(self, session: Session, agreed: Prepared, plan: Plan) -> None:
         self.start = np.zeros(len(agreed.columns))
         self.session, self.plan, self.names = session, plan, agreed.columns
-        self.ridge, self.is_penalised = plan.alpha, plan.alpha > 0
+        self.ridge, self.lasso, self.is_penalised = plan.alpha, plan.lasso, plan.is_penalised
         self.null = session.once("null", Totals, lambda: add_up(session, self.start, 0.0, plan))
         check_varying(session, self.null, agreed)
-        check_independent(self.null, agreed, plan.alpha)
+        check_independent(self.null, agreed, is_penalised=plan.is_penalised)
         is_informed = informed(self.null.information, self.null.n_events)
         information = np.where(np.outer(is_informed, is_informed), self.null.information, 0.0)
         self.reported = Reported(np.eye(len(self.start)), information, self.null.n_events)
@@ -329,7 +336,7 @@ def _led(
     leads = messages.Leads((lead,)) if lead else session.once("leads", messages.Leads, lambda: _by_events(session))
     totals = session.once("derivatives", Totals, lambda: add_up(session, start, 0.0, plan))
     check_varying(session, totals, agreed)
-    check_independent(totals, agreed, plan.alpha)
+    check_independent(totals, agreed, is_penalised=plan.is_penalised)
     efron = plan.ties == "efron"
     request = messages.Surrogate(start, efron, plan.alpha, totals.n_events, totals.gradient, totals.information)
     for place, site in enumerate(leads.sites):
@@ -379,11 +386,11 @@ def check_varying(session: Session, totals: Totals, agreed: Prepared) -> None:
     )
 
 
-def check_independent(totals: Totals, agreed: Prepared, alpha: float) -> None:
+def check_independent(totals: Totals, agreed: Prepared, *, is_penalised: bool) -> None:
     """Raise DataError if columns depend on each other and there is no penalty."""
     informed_places = np.flatnonzero(informed(totals.information, totals.n_events))
     dependent = dependent_columns(totals.information[np.ix_(informed_places, informed_places)])
-    if alpha > 0 or not len(dependent):
+    if is_penalised or not len(dependent):
         return
     raise dependent_error([agreed.columns[place] for place in informed_places[dependent]], agreed.levels)
 
@@ -405,9 +412,14 @@ def _rounding_of(session: Session, totals: Totals, plan: Plan) -> tuple[float, f
 def _step(at: Totals | Derivatives, coefficients: Floats, plan: Plan, n_events: float) -> Floats:
     """Return the next Newton step: 0 for a column without information, and cut at coefficients of 50."""
     is_informed = informed(at.information, n_events)
-    likelihood = Likelihood(at.value, at.gradient[is_informed], at.information[np.ix_(is_informed, is_informed)])
-    step = np.zeros(len(coefficients))
-    step[is_informed] = newton_step(likelihood, coefficients[is_informed], plan.alpha)
+    gradient, information = at.gradient[is_informed], at.information[np.ix_(is_informed, is_informed)]
+    step, point = np.zeros(len(coefficients)), coefficients[is_informed]
+    if plan.lasso:
+        ridge, lasso = np.full(len(point), plan.alpha), np.full(len(point), plan.lasso)
+        longest = penalised_step(gradient, information, point, ridge, lasso)
+        step[is_informed] = longest * min(1.0, MAX_STEP / max(float(np.abs(longest).max(initial=0.0)), MAX_STEP))
+    else:
+        step[is_informed] = newton_step(Likelihood(at.value, gradient, information), point, plan.alpha)
     return np.clip(coefficients + step, -MAX_COEFFICIENT, MAX_COEFFICIENT) - coefficients
 
 

@@ -126,6 +126,7 @@ def test_a_refused_test_of_proportional_hazards_is_named_with_its_reason(monkeyp
     assert not model.missing_results_
 
 
+@pytest.mark.filterwarnings("ignore:the rounds ended at a change of")
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("effects", MIXED)
 @pytest.mark.parametrize("secure", [True, False])
