@@ -82,7 +82,7 @@ def test_rounding_of_many_sites_is_no_fall_of_the_likelihood(name, set_bits):
         warnings.simplefilter("error", ConvergenceWarning)
         model = fitted(estimator, sites)
     assert model.converged_
-    assert all(each["share"] == 1.0 for each in model.history_ if "share" in each)
+    assert all(each["step_size"] == 1.0 for each in model.history_ if "step_size" in each)
     np.testing.assert_allclose(model.coef_, exact, atol=1e-6)
 
 

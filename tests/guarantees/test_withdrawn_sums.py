@@ -89,7 +89,7 @@ def test_the_fit_ends_at_the_maximum_and_the_ledger_has_every_answer():
     federation = mc.Federation.in_process(sites)
     model = mc.regression.FedGLM("poisson").fit(federation)
     assert model.converged_
-    shares = [entry["share"] for entry in model.history_]
+    shares = [entry["step_size"] for entry in model.history_]
     assert min(shares) < 1.0
     for ledger in federation.ledgers.values():
         released = [entry for entry in ledger.entries if entry.get("step") == "sum_derivatives"]
@@ -120,7 +120,7 @@ def test_a_hazard_ratio_whose_first_step_is_too_long_is_that_of_masked_sums(mode
     federation = mc.Federation.in_process(sites, secure_sum=False)
     model.fit(federation)
     assert model.converged_
-    assert min(entry["share"] for entry in model.history_) < 1.0
+    assert min(entry["step_size"] for entry in model.history_) < 1.0
     np.testing.assert_allclose(model.coef_, masked, rtol=1e-5)
     for ledger in federation.ledgers.values():
         released = [entry for entry in ledger.entries if entry.get("step") == step]

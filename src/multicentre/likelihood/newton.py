@@ -52,9 +52,9 @@ SHORT_STEP, SAFE_SHARE, MASKED_ERROR = 1e-5, 0.2, 1e-6
 MASKED_TOL = 1e-7
 # Rounds whose steps and changes of the information are stored: more than a fit to ordinary data needs.
 MAX_STORED = 8
-# Where sites withdraw their sums, the step is halved down to the first share, at most so often before a full step
+# Where sites withdraw their sums, the step is halved down to the first size, at most so often before a full step
 # succeeds. Otherwise the likelihood rises towards parameters at which too few patients decide.
-SMALLEST_SHARE, MAX_WITHDRAWN = 2.0**-12, 12
+SMALLEST_STEP_SIZE, MAX_WITHDRAWN = 2.0**-12, 12
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class NewtonState(Message):
 
     point: Floats = array("best parameters so far", ("w",))
     step: Floats = array("step from the best parameters", ("w",))
-    share: float = number("fraction of the step that is taken")
+    step_size: float = number("fraction of the step that is taken")
     objective: float = number("penalised log-likelihood at the best parameters", finite=False)
     gradient: Floats = array("first derivatives at the best parameters", ("w",))
     information: Floats = array("information at the best parameters", ("w", "w"))
@@ -158,6 +158,8 @@ class Problem:
         Largest errors of the first derivatives through this rounding.
     coarsest_tol : array of shape (w,) or float
         Largest entries of a step that this rounding may explain.
+    warns_of : array of bool, shape (w,), or bool
+        Parameters whose last step a warning names if only this rounding explains it.
     figures : array of shape (f,)
         Other sums at the best parameters; set before each call of `evaluate`, empty before the first parameters.
     reported : Reported
@@ -176,6 +178,7 @@ class Problem:
     rounding: float = 0.0
     gradient_rounding: Floats | float = 0.0
     coarsest_tol: Floats | float = COARSEST_TOL
+    warns_of: Flags | bool = True
     figures: Floats
     reported: Reported
     is_penalised: bool = False
@@ -206,7 +209,7 @@ class Problem:
         step[active] = penalised_step(at.gradient[active], information, point[active], ridge, lasso)
         return step
 
-    def feasible_share(self, point: Floats, step: Floats) -> float:
+    def feasible_step_size(self, point: Floats, step: Floats) -> float:
         """Return the largest power of a half that can be taken of a step."""
         return 1.0
 
@@ -245,17 +248,17 @@ def maximise(session: Session, problem: Problem, *, max_iter: int, tol: float, n
     diverging = np.zeros(len(rounds.state.point), dtype=np.bool_)
     for _ in rounds:
         before = rounds.state
-        tried, problem.figures = before.point + before.share * before.step, before.figures
+        tried, problem.figures = before.point + before.step_size * before.step, before.figures
         at = problem.evaluate(tried, tentative=True)
         if at.n_withdrawn > 0.5:
             rounds.state = _shorten(problem, before)
-            rounds.record(change=float("nan"), share=before.share)
+            rounds.record(change=float("nan"), step_size=before.step_size)
             continue
         if not before.has_begun:
             problem.check(at)
         rounds.state = reached = _line_search(problem, before, tried, at)
         change = problem.change(reached.point, reached.step)
-        rounds.record(**problem.metrics(at), change=change, share=before.share)
+        rounds.record(**problem.metrics(at), change=change, step_size=before.step_size)
         if reached.step is before.step:
             continue  # the step was halved
         gain = (reached.objective - before.objective) / max(at.n_patients, 1.0)
@@ -279,26 +282,29 @@ def _line_search(problem: Problem, before: NewtonState, tried: Floats, at: Deriv
     objective = problem.objective(tried, at.value)
     slack = NOISE * (1.0 + abs(objective)) + 2.0 * problem.rounding  # of the two that are compared
     if objective < before.objective - slack:
-        return replace(before, share=before.share / 2.0)
+        return replace(before, step_size=before.step_size / 2.0)
     step = problem.next_step(tried, at)
     steps, changes = before.steps, before.changes
     if problem.looks_ahead and before.has_begun:
         steps = np.concatenate([steps, (tried - before.point)[None]])[-MAX_STORED:]
         changes = np.concatenate([changes, (at.information - before.information)[None]])[-MAX_STORED:]
-    share, n_withdrawn = problem.feasible_share(tried, step), before.n_withdrawn if before.share < 1.0 else 0.0
+    step_size, n_withdrawn = (
+        problem.feasible_step_size(tried, step),
+        before.n_withdrawn if before.step_size < 1.0 else 0.0,
+    )
     if n_withdrawn:
-        share = min(share, 2.0 * before.share)
+        step_size = min(step_size, 2.0 * before.step_size)
     sums = objective, at.gradient, at.information, at.figures
-    return NewtonState(tried, step, share, *sums, steps, changes, n_withdrawn=n_withdrawn)
+    return NewtonState(tried, step, step_size, *sums, steps, changes, n_withdrawn=n_withdrawn)
 
 
 def _shorten(problem: Problem, before: NewtonState) -> NewtonState:
     """Return the state with half the step, after sites withdrew their sums at its end."""
-    is_shortest = before.share <= SMALLEST_SHARE or not before.step.any()
+    is_shortest = before.step_size <= SMALLEST_STEP_SIZE or not before.step.any()
     if is_shortest or before.n_withdrawn >= MAX_WITHDRAWN:
         _refuse(problem, before)
     n_withdrawn = before.n_withdrawn + float(before.has_begun)
-    return replace(before, share=before.share / 2.0, n_withdrawn=n_withdrawn)
+    return replace(before, step_size=before.step_size / 2.0, n_withdrawn=n_withdrawn)
 
 
 def _refuse(problem: Problem, before: NewtonState) -> NoReturn:
@@ -310,7 +316,7 @@ def _refuse(problem: Problem, before: NewtonState) -> NoReturn:
             f"outcomes, or nearly so ({names}). Leave these columns out, join levels or classes, or use a penalty."
         )
     try:
-        problem.evaluate(before.point + before.share * before.step, tentative=False)
+        problem.evaluate(before.point + before.step_size * before.step, tentative=False)
     except DisclosureRefused as error:
         error.hint += hint
         raise
@@ -334,15 +340,14 @@ def _is_rounding(problem: Problem, reached: NewtonState, tol: float) -> bool:
 
 
 def _unresolved(problem: Problem, reached: NewtonState, tol: float) -> float:
-    """Return the largest entry of a last step above the tolerance, over coefficients; 0 if there is none."""
-    are_coefficients = np.broadcast_to(problem.coarsest_tol, len(reached.step)) <= COARSEST_TOL  # others: variances
-    largest = float(np.abs(reached.step[are_coefficients]).max(initial=0.0))
+    """Return the largest entry of a last step that a warning names; 0 if it is below the tolerance."""
+    largest = float(np.abs(reached.step * problem.warns_of).max(initial=0.0))
     return largest if largest >= tol else 0.0
 
 
 def _look_ahead(problem: Problem, reached: NewtonState, tol: float) -> NewtonState | None:
     """Return the state with the information at the end of the next step, or None where it does not follow."""
-    if not problem.looks_ahead or reached.share < 1.0 or float(np.abs(reached.step).max()) > SHORT_STEP:
+    if not problem.looks_ahead or reached.step_size < 1.0 or float(np.abs(reached.step).max()) > SHORT_STEP:
         return None
     ahead = extrapolate_information(reached.information, reached.step, reached.steps, reached.changes)
     return replace(reached, information=ahead.information) if ahead.error < SAFE_SHARE * tol else None
@@ -366,7 +371,7 @@ def _end(problem: Problem, rounds: Rounds[NewtonState], diverging: Flags, tol: f
     """Return the parameters at the end of the rounds."""
     last, settled = rounds.state, rounds.stopped
     if last.n_withdrawn and not (settled or diverging.any()):
-        _refuse(problem, replace(last, share=1.0))  # a shorter step may still have enough patients behind it
+        _refuse(problem, replace(last, step_size=1.0))  # a shorter step may still have enough patients behind it
     if last.has_begun and not problem.is_penalised:
         diverging = diverging | _without_information(problem, last)
     if diverging.any():

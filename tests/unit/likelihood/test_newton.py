@@ -75,30 +75,30 @@ def fit(problem, *, max_iter=50, tol=1e-8):
 
 def test_a_step_that_leads_down_is_halved_from_where_it_began():
     after = climb(-11.0)
-    assert (after.share, after.objective) == (0.5, BEST.objective)
+    assert (after.step_size, after.objective) == (0.5, BEST.objective)
     assert (after.point == BEST.point).all()
     assert after.step is BEST.step
 
 
 def test_a_step_that_leads_up_is_taken():
     after = climb(-9.0)
-    assert (after.share, after.objective) == (1.0, -9.0)
+    assert (after.step_size, after.objective) == (1.0, -9.0)
     assert (after.point == TRIED).all()
     np.testing.assert_allclose(after.step, [0.5, 0.0])
 
 
 def test_the_penalty_counts_in_the_comparison():
-    assert climb(-9.0, ridge=2.0).share == 0.5
+    assert climb(-9.0, ridge=2.0).step_size == 0.5
 
 
 @pytest.mark.parametrize(("fall", "share"), [(1e-9, 1.0), (0.19, 0.5), (0.21, 0.5)])
 def test_a_fall_by_more_than_noise_halves_the_step(fall, share):
-    assert climb(-10.0 - fall).share == share
+    assert climb(-10.0 - fall).step_size == share
 
 
 @pytest.mark.parametrize(("fall", "share"), [(0.19, 1.0), (0.21, 0.5)])
 def test_a_fall_is_rounding_if_it_is_at_most_that_of_two_sums(fall, share):
-    assert climb(-10.0 - fall, rounding=0.1).share == share
+    assert climb(-10.0 - fall, rounding=0.1).step_size == share
 
 
 def test_the_maximum_is_reached_from_a_start_that_sites_withdraw():

@@ -193,14 +193,14 @@ class CategoricalProblem(Problem):
             sums.log_likelihood, sums.gradient, sums.information, sums.n_patients, figures, sums.n_withdrawn
         )
 
-    def feasible_share(self, point: Floats, step: Floats) -> float:
-        """Return the share of a step, 1 or a power of a half, after which thresholds still increase."""
-        k, share, likelihood = len(self.agreed.classes) - 1, 1.0, self.agreed.likelihood
+    def feasible_step_size(self, point: Floats, step: Floats) -> float:
+        """Return the size of a step, 1 or a power of a half, after which thresholds still increase."""
+        k, step_size, likelihood = len(self.agreed.classes) - 1, 1.0, self.agreed.likelihood
         for _ in range(MAX_HALVINGS):
-            if likelihood.is_feasible(likelihood.split(point + share * step, k)[0]):
+            if likelihood.is_feasible(likelihood.split(point + step_size * step, k)[0]):
                 break
-            share /= 2.0
-        return share
+            step_size /= 2.0
+        return step_size
 
 
 def fit_model(session: Session, agreed: Prepared, plan: Plan, *, null: bool = False) -> Fit:

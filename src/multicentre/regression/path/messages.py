@@ -59,7 +59,7 @@ class PathState(Message):
 
     coefficients: Floats = array("best coefficients so far", ("m", "p"))
     step: Floats = array("step from the best coefficients", ("m", "p"))
-    share: Floats = array("fraction of the step that is taken", ("m",))
+    step_size: Floats = array("fraction of the step that is taken", ("m",))
     objective: Floats = array("penalised half deviance at the best coefficients", ("m",), finite=False)
     gradient: Floats = array("first derivatives at the best coefficients", ("m", "p"))
     information: Floats = array("information at the best coefficients", ("m", "p", "p"))

@@ -217,7 +217,7 @@ def _settle(
     for _ in progress:
         before = progress.state
         active = np.flatnonzero(~before.settled)
-        tried = before.coefficients[active] + before.share[active, None] * before.step[active]
+        tried = before.coefficients[active] + before.step_size[active, None] * before.step[active]
         sums = _evaluate(session, agreed, plan, tried, jobs.held_out[active])
         progress.state = after = _advance(before, active, tried, sums, (ridge, lasso), rounding, plan, agreed)
         progress.record(open_fits=int((~after.settled).sum()))
@@ -248,8 +248,8 @@ def _advance(
         state["settled"][:] = False
         state["objective"][:] = np.inf
     worse, accepted = active[~better], active[better]
-    state["share"][worse] /= 2.0
-    state["share"][accepted] = 1.0
+    state["step_size"][worse] /= 2.0
+    state["step_size"][accepted] = 1.0
     state["coefficients"][accepted] = tried[better]
     state["objective"][accepted] = objective[better]
     for field in ("gradient", "information", "held_deviance", "held_weight"):

@@ -315,17 +315,17 @@ def maximise(
     >>> maximise(parabola, np.zeros(1), 2.0).coefficients.round(9).tolist()
     [1.5]
     """
-    best, step, share = start, np.zeros_like(start), 1.0
+    best, step, step_size = start, np.zeros_like(start), 1.0
     objective, likelihood = -np.inf, evaluate(start)
     for _ in range(max_steps):
-        proposal = best + share * step
+        proposal = best + step_size * step
         likelihood = evaluate(proposal) if step.any() else likelihood
         value = likelihood.value - 0.5 * ridge * float(proposal @ proposal)
         slack = OBJECTIVE_ROUNDING * (1.0 + abs(objective)) + 2.0 * likelihood.value_rounding
         if not value >= objective - slack:
-            share /= 2.0
+            step_size /= 2.0
             continue
-        best, objective, share = proposal, value, 1.0
+        best, objective, step_size = proposal, value, 1.0
         step = newton_step(likelihood, best, ridge)
         resolved = step_rounding(likelihood.information + ridge * np.eye(len(best)), likelihood.gradient_rounding)
         if (np.abs(step) < np.maximum(tol, resolved)).all():

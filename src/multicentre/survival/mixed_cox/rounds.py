@@ -94,6 +94,7 @@ class EffectsProblem(Problem):
         self.reported = Reported(np.eye(len(self.start)), None, totals.n_patients)
         self.coarsest_tol = np.full(len(self.start), COARSEST_TOL)
         self.coarsest_tol[len(self.free) :] = COARSEST_VARIANCE
+        self.warns_of = self.coarsest_tol < COARSEST_VARIANCE  # a variance is never known so well
         events = self.events[self.places]
         # Difference of the likelihood with a baseline hazard from the partial likelihood.
         self.constant = float(events @ (np.log(events) - 1.0) + totals.shift * events.sum())
