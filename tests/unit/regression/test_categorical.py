@@ -46,6 +46,8 @@ def test_separation_is_named_and_takes_no_other_errors(kind):
     assert model.tests_ == {}
     penalised = kind(alpha=1.0).fit(federate(patients(marker=True)))
     assert penalised.converged_
+    assert np.isnan([penalised.aic_, penalised.bic_]).all()
+    assert "AIC" not in str(penalised.summary())
     assert np.isnan(penalised.p_values_).all()
 
 

@@ -140,8 +140,10 @@ class CategoricalRegression(CategoricalResults):
         if self._has_likelihood:
             self.log_likelihood_ = float(fit.log_likelihood)
             self.null_log_likelihood_ = null
-        self.aic_ = 2.0 * q - 2.0 * self.log_likelihood_
-        self.bic_ = float(np.log(self._size(agreed.totals))) * q - 2.0 * self.log_likelihood_
+        self.aic_ = self.bic_ = np.nan
+        if not self.alpha:  # a penalised fit has fewer effective parameters than coefficients
+            self.aic_ = 2.0 * q - 2.0 * self.log_likelihood_
+            self.bic_ = float(np.log(self._size(agreed.totals))) * q - 2.0 * self.log_likelihood_
         self.converged_, self.history_ = fit.converged, fit.history
 
     def _covariance(self, session: Session, agreed: Prepared, fit: Fit) -> Floats:

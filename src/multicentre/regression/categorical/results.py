@@ -45,7 +45,7 @@ class CategoricalResults(HasRegressionWeights, FederatedEstimator):
         Log-likelihood of the fit without the penalty, and of a model without covariates (with the offset); NaN with
         probability weights.
     aic_, bic_ : float
-        Akaike's and Schwarz's criterion; NaN with probability weights.
+        Akaike's and Schwarz's criterion; NaN with ``alpha`` above 0 and with probability weights.
     tests_ : dict of str to TestResult
         Tests of the hypothesis that all coefficients are 0: "wald", and with model-based errors "likelihood_ratio" and,
         without an offset, "score". Empty with ``alpha`` above 0.
@@ -191,7 +191,8 @@ class CategoricalResults(HasRegressionWeights, FederatedEstimator):
         """Return the table of :meth:`to_frame`; its printed form ends with the size and the fit of the model."""
         from multicentre.estimator.results import with_note
 
-        fit = f"; log-likelihood {self.log_likelihood_:.6g}, AIC {self.aic_:.6g}" if self._has_likelihood else ""
+        fit = f"; log-likelihood {self.log_likelihood_:.6g}" if self._has_likelihood else ""
+        fit += f", AIC {self.aic_:.6g}" if np.isfinite(self.aic_) else ""
         size = f"{self.kind}, link {self._link}; {self.n_patients_:,} patients"
         remark = f"{size}{fit}. {self.joint_tests_text()}".rstrip()
         return with_note(self.to_frame(), self._remarks(), model=self.describe_model(), remark=remark)
