@@ -69,8 +69,8 @@ class HasModelInForce:
         --------
         >>> import multicentre as mc
         >>> mc.regression.FedLogisticRegression().describe_model()
-        'Logistic regression (family binomial, link logit); one intercept for all sites; no penalty; model-based \
-standard errors; incomplete records left out; 95 % confidence intervals.'
+        'Logistic regression (family binomial, link logit); model-based standard errors; one intercept for all \
+sites; no penalty; incomplete records left out; 95 % confidence intervals.'
         """
         return f"{'; '.join([self._model_name(), *self.model_in_force().values()])}."
 

@@ -133,7 +133,7 @@ def test_methods_name_parameters_and_sources_with_an_entry_each(page):
     assert "Late deaths: The sites refused the analysis (Too few at c.csv)." in methods
     assert methods.count("FedCox") == 1
     assert "duan2020" not in methods
-    for reference in references_of("fed-cox", {"robust": True}):
+    for reference in references_of("fed-cox", {"errors": "HC0"}):
         assert reference.key in methods.partition("</blockquote>")[0]
         assert methods.count(f"{{{reference.key},") == 1
     assert "@software{multicentre," in methods
