@@ -103,4 +103,4 @@ def test_commands_of_the_library_are_those_that_need_no_real_site():
 def test_a_command_for_real_sites_names_the_missing_package(words):
     run = alone(COMMAND, *words)
     assert run.returncode == 3
-    assert "pip install multicentre-sites" in run.stderr
+    assert "pip install ./sites" in run.stderr

@@ -83,12 +83,13 @@ def _extras() -> list[Check]:
 
 def _companions() -> list[Check]:
     """Check the distributions that the library works without, and the packages that an installed one needs."""
+    from multicentre.cli.real_sites import how_to_install
     from multicentre.studies.installation import BASE, COMPANIONS, declared_packages, installed_version
 
     checks = []
     for companion in COMPANIONS:
         version = installed_version(companion)
-        checks.append(Check(companion, version is not None, version or f"pip install {companion}", needed=False))
+        checks.append(Check(companion, version is not None, version or how_to_install(companion), needed=False))
         others = sorted(set(declared_packages(companion)[BASE]) - {"multicentre", *declared_packages()[BASE]})
         versions = {name: installed_version(name) for name in others}
         checks += [Check(name, found is not None, found or "not installed") for name, found in versions.items()]

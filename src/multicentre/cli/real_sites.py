@@ -70,7 +70,19 @@ def _add_missing(app: typer.Typer, name: str, distribution: str) -> None:
     app.command(name, hidden=True, add_help_option=False, context_settings=_ANY_ARGUMENTS)(refuse)
 
 
+def how_to_install(distribution: str) -> str:
+    """Return the command that installs a distribution; those of this project are folders of a clone.
+
+    Examples
+    --------
+    >>> how_to_install("multicentre-sites")
+    'in a clone: pip install ./sites'
+    """
+    folder = distribution.removeprefix("multicentre-")
+    return f"pip install {distribution}" if folder == distribution else f"in a clone: pip install ./{folder}"
+
+
 def _missing(subject: str, distribution: str) -> MissingExtra:
     return MissingExtra(
-        f"{subject} requires the package {distribution}", hint=f"Install it with: pip install {distribution}."
+        f"{subject} requires the package {distribution}", hint=f"Install it; {how_to_install(distribution)}."
     )

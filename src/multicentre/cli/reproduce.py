@@ -39,7 +39,7 @@ def _find(paper: str) -> ModuleType:
         raise MissingExtra(
             "reproductions require the package multicentre-papers",
             where="reproduce",
-            hint="Install it with: pip install multicentre-papers.",
+            hint="Install it; in a clone: pip install ./papers.",
         ) from None
     if paper not in papers:
         hint = nearest_name([paper], papers).strip() or f"Known papers: {', '.join(papers)}."

@@ -393,7 +393,7 @@ def test_reproduce_names_the_package_that_brings_the_papers(monkeypatch):
     monkeypatch.setitem(sys.modules, "multicentre_papers", None)
     status, found = told("reproduce", "dpfact")
     assert status == 3
-    assert "pip install multicentre-papers" in found["error"]["hint"]
+    assert "pip install ./papers" in found["error"]["hint"]
 
 
 def test_every_family_of_errors_has_a_documented_status():

@@ -73,4 +73,4 @@ def test_settings_of_a_real_site_name_the_missing_package(monkeypatch, tmp_path)
     (tmp_path / "site.toml").write_text('[site]\nname = "lyon"\n', encoding="utf-8")
     result = CliRunner().invoke(app, ["budget", str(tmp_path / "site.toml"), "--json"])
     assert result.exit_code == 3
-    assert "pip install multicentre-sites" in json.loads(result.stdout)["error"]["hint"]
+    assert "pip install ./sites" in json.loads(result.stdout)["error"]["hint"]

@@ -92,7 +92,7 @@ def program(name: str) -> str:
         raise MissingExtra(
             f"{name} must be installed; it was not found",
             where=str(path.parent),
-            hint="pip install multicentre-sites",
+            hint="Install multicentre-sites; in a clone: pip install ./sites.",
         )
     return str(path)
 

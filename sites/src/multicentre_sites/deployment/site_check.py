@@ -253,7 +253,8 @@ def _flower() -> str:
         return importlib.metadata.version("flwr")
     except importlib.metadata.PackageNotFoundError:
         raise ConfigurationError(
-            "Flower must be installed; it was not found", hint="Install it: pip install multicentre-sites."
+            "Flower must be installed; it was not found",
+            hint="Install multicentre-sites; in a clone: pip install ./sites.",
         ) from None
 
 

@@ -41,7 +41,7 @@ def connect_sites(folder: Path, sites: Iterable[str], report: Callable[[str], No
         raise MissingExtra(
             "sites on separate machines require Flower",
             where=str(error.name),
-            hint="pip install multicentre-sites",
+            hint="Install multicentre-sites; in a clone: pip install ./sites.",
         ) from None
     consortium = Consortium.read(folder)
     command = consortium.command("flwr")

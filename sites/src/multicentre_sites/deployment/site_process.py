@@ -66,7 +66,7 @@ def find_modes(approvals: Approvals) -> AvailableModes:
     try:
         from multicentre_sites.flower.internal import self_test
     except ImportError:
-        obstacle = "Flower is not installed: pip install multicentre-sites"
+        obstacle = "Flower is not installed. In a clone: pip install ./sites"
         return AvailableModes(obstacle, obstacle)
     standard = "" if approvals.release_keys else "no release key is approved"
     fast = self_test() or ("" if approvals.apps else "no bundle is approved")

@@ -91,7 +91,7 @@ class Commands:
             raise ConfigurationError(
                 "Flower's command cannot be run",
                 where=command[0],
-                hint="Install it: pip install multicentre-sites.",
+                hint="Install multicentre-sites; in a clone: pip install ./sites.",
             ) from None
 
     def _as_typed(self, command: Sequence[str]) -> str:
