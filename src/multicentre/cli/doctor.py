@@ -92,7 +92,8 @@ def _companions() -> list[Check]:
         checks.append(Check(companion, version is not None, version or how_to_install(companion), needed=False))
         others = sorted(set(declared_packages(companion)[BASE]) - {"multicentre", *declared_packages()[BASE]})
         versions = {name: installed_version(name) for name in others}
-        checks += [Check(name, found is not None, found or "not installed") for name, found in versions.items()]
+        for name, version in versions.items():
+            checks.append(Check(name, version is not None, version or "not installed"))
     return checks
 
 

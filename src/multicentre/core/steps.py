@@ -60,11 +60,11 @@ class Release(Message):
     @classmethod
     def tells_of_patients(cls) -> bool:
         """Return whether a field depends on patients' records, so that it costs privacy."""
-        told = _TELLS_OF_PATIENTS.get(cls)
-        if told is None:
+        of_patients = _TELLS_OF_PATIENTS.get(cls)
+        if of_patients is None:
             is_public = all(declaration.public for declaration in cls.declarations().values())
-            told = _TELLS_OF_PATIENTS[cls] = cls.concerns_patients and not is_public
-        return told
+            of_patients = _TELLS_OF_PATIENTS[cls] = cls.concerns_patients and not is_public
+        return of_patients
 
     def patients_behind(self, field: str, key: str) -> int | None:
         """Return the number of records behind a value; None if the release does not state it."""
