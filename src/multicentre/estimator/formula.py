@@ -117,10 +117,10 @@ class HasFormula(HasTerms, HandlesMissing, Presented):
         )
 
     def _formula_steps(self) -> set[str]:
-        """Return the names of the steps that a formula needs."""
+        """Return the names of the steps that a formula needs; a study fits each subgroup with one."""
         parsed = self._parsed
         if parsed is None:
-            return set()
+            return set(DESIGN_STEPS) if self.in_subgroups else set()
         return {*DESIGN_STEPS, *(("count_below",) if needs_quantiles(parsed) else ())}
 
     def _reference_levels(self) -> Mapping[str, str]:

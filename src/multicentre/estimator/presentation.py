@@ -34,6 +34,8 @@ class Presented(HasModelInForce):
     """Variable whose effect answers the study's question; the first one by default."""
     least_published: int = MIN_PUBLISHED
     """Smallest count that results state; see :mod:`multicentre.core.published_counts`."""
+    in_subgroups: bool = False
+    """True if a study repeats the analysis by the levels of a category."""
 
     def first_effect(self, names: Sequence[str]) -> int:
         """Return the place of the first column of the exposure; 0 without an exposure, or if no column is of it."""

@@ -107,12 +107,12 @@ class Finish:
 def analyses_of(study: Study, sites: Mapping[str, SiteData]) -> list[Analysis]:
     """Return the analyses of a study in the order of its blocks."""
     analyses, estimators = [], make_estimators(study)
-    blocks = {block.name: (block.where, block.subgroups or ()) for block in study.analyses}
+    conditions = {block.name: block.where for block in study.analyses}
     for name, part in study.split().items():
-        holds, (where, subgroups) = estimators[name].site_part.holds, blocks.get(name, (None, ()))
+        holds, where = estimators[name].site_part.holds, conditions.get(name)
         selected = sites if where is None else {site: meeting(where, data) for site, data in sites.items()}
         site_data = {site: data.of_type(holds) for site, data in selected.items() if data is not None}
-        analyses.append(Analysis(name, part, estimators[name], site_data, where, subgroups))
+        analyses.append(Analysis(name, part, estimators[name], site_data, where, part.subgroups))
     return analyses
 
 

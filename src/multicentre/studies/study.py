@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from multicentre.core.published_counts import MIN_PUBLISHED
 from multicentre.errors import ConfigurationError, MissingExtra, MulticentreError, collected, together
@@ -65,6 +65,7 @@ class Study(Table):
     run: RunTable = Field(default_factory=RunTable)
     validation: ValidationTable | None = None
     analyses: tuple[AnalysisTable, ...] = Field(default=(), alias="analysis", strict=False)
+    _subgroups: tuple[str, ...] = PrivateAttr(())
 
     @property
     def name(self) -> str:
@@ -90,7 +91,14 @@ class Study(Table):
     def _of(self, analysis: AnalysisTable) -> Study:
         about = self.about.model_copy(update={"method": analysis.method, "by_site": analysis.by_site})
         changes = {"about": about, "parameters": analysis.parameters, "validation": analysis.validation, "analyses": ()}
-        return self.model_copy(update=changes)
+        part = self.model_copy(update=changes)
+        part._subgroups = analysis.subgroups or ()
+        return part
+
+    @property
+    def subgroups(self) -> tuple[str, ...]:
+        """Categories by whose levels the single analysis is repeated."""
+        return self._subgroups
 
     def with_exposure_first(self) -> Self:
         """Return the study with its exposure as the first column, so that all tables and answers begin with it."""
@@ -250,6 +258,7 @@ def make_estimator(study: Study) -> FederatedEstimator:
     try:
         estimator = kind(**{**usual, **parameters})
         estimator.exposure, estimator.least_published = study.about.exposure, study.least_published
+        estimator.in_subgroups = bool(study.subgroups)
     except TypeError as error:
         raise ConfigurationError(
             f"parameters must fit the estimator ({error})", where="parameters", hint="See the method's documentation."

@@ -12,11 +12,14 @@ from scipy import stats
 import multicentre as mc
 from multicentre.cli.summary import describe_run
 from multicentre.errors import ConfigurationError, DataError, RefusedByPolicy
+from multicentre.formula.site import DESIGN_STEPS
 from multicentre.privacy.policy import NEW_SITE
 from multicentre.reports import render_report
 from multicentre.studies import read_study, run_study
 from multicentre.studies.disclosure_cards import study_card
 from multicentre.studies.policy_conflicts import refused_at_new_sites
+from multicentre.studies.study import make_estimator
+from multicentre.studies.subgroups import REGRESSIONS
 from multicentre.studies.terms import digest_of
 from multicentre.validation.folds.subgroups import divide_into_subgroups
 from multicentre_sites.deployment.new_site_folder import make_site
@@ -213,6 +216,18 @@ def test_subgroups_are_fits_to_their_records_and_have_a_test_of_interaction(tmp_
         entry = next(one for one in folder.metadata["analyses"] if one["name"] == "adults")
         assert model
         assert entry["n_patients"] == len(adults)
+
+
+@pytest.mark.parametrize("method", REGRESSIONS)
+def test_a_regression_in_subgroups_has_the_steps_of_a_formula_on_its_card(method, tmp_path):
+    """Each level is fitted with a formula that leaves the category out, which real sites must permit."""
+    parts = read_study(write_study(tmp_path, SUBGROUPS)).split()
+    steps = {}
+    for name in ("cox", "adults"):  # of these, only the first is repeated
+        about = parts[name].about.model_copy(update={"method": method})
+        steps[name] = make_estimator(parts[name].model_copy(update={"about": about})).planned_steps()
+    assert steps["cox"] >= DESIGN_STEPS
+    assert not steps["adults"] & DESIGN_STEPS
 
 
 @pytest.mark.slow
