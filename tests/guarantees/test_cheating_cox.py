@@ -29,17 +29,30 @@ def patients(n=200, seed=0, effect=0.0):
     return mc.data.SurvivalData(X, time, rng.random(n) < 0.6, unit="days")
 
 
+@pytest.mark.parametrize("n_rare", [2, 10])
+def test_squares_of_columns_rest_on_ten_patients_where_no_event_counts(n_rare):
+    """A cause that nobody has, or an early end of follow-up, leaves the squares, which count a rare level."""
+    data = patients()
+    X = np.column_stack([np.arange(len(data)) < n_rare, data.X[:, 1:]])
+    site = Site(mc.data.SurvivalData(X, data.time, data.event, unit="days"), COARSE, cause=5)
+    if n_rare == 10:
+        site.ask(CoxSite.sum_derivatives, messages.At(NOWHERE, False))
+        return
+    with pytest.raises(DisclosureRefused):
+        site.ask(CoxSite.sum_derivatives, messages.At(NOWHERE, False))
+
+
 class Site:
     """One site behind its runtime and its guard, whose answers and refusals are returned."""
 
-    def __init__(self, data, times, *, policy=None):
+    def __init__(self, data, times, *, policy=None, cause=1):
         self.runtime = SiteRuntime("a", data, Guard(policy or mc.Policy(), Ledger(), (), site="a"))
         self.sent = 0
         columns, none = data.columns, np.zeros(0)
         n, m = float(len(data)), float(data.event.sum())
         first = np.zeros(len(columns) + 1, dtype=np.int64)
         scale = np.zeros(len(columns)), np.ones(len(columns))
-        self.ask(CoxSite.agree, Prepared(columns, data.unit, 1, n, m, times, *scale, none, first))
+        self.ask(CoxSite.agree, Prepared(columns, data.unit, cause, n, m, times, *scale, none, first))
 
     def ask(self, step, request):
         self.sent += 1
