@@ -6,7 +6,7 @@ Functions of arrays. Derivatives are sums over patients, so the sums of several 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +92,11 @@ def predicted_mean(link: Link, predictor: Floats) -> Floats:
     if link == "probit":
         return np.asarray(ndtr(predictor), dtype=np.float64)
     exponentials = np.exp(np.minimum(predictor, MAX_PREDICTOR))
-    return -np.expm1(-exponentials) if link == "cloglog" else exponentials
+    if link == "log":
+        return exponentials
+    if link == "cloglog":
+        return -np.expm1(-exponentials)
+    assert_never(link)
 
 
 def predictor_of(link: Link, mean: Floats) -> Floats:
@@ -111,7 +115,9 @@ def predictor_of(link: Link, mean: Floats) -> Floats:
         return np.log(mean) - np.log1p(-mean)
     if link == "probit":
         return np.asarray(ndtri(mean), dtype=np.float64)
-    return np.log(-np.log1p(-mean))
+    if link == "cloglog":
+        return np.log(-np.log1p(-mean))
+    assert_never(link)
 
 
 def slopes(link: Link, predictor: Floats, mean: Floats) -> tuple[Floats, Floats]:
@@ -133,8 +139,10 @@ def slopes(link: Link, predictor: Floats, mean: Floats) -> tuple[Floats, Floats]
     exponentials = np.exp(np.minimum(predictor, MAX_PREDICTOR))
     if link == "log":
         return exponentials, exponentials
-    first = exponentials * np.exp(-exponentials)
-    return first, first * (1.0 - exponentials)
+    if link == "cloglog":
+        first = exponentials * np.exp(-exponentials)
+        return first, first * (1.0 - exponentials)
+    assert_never(link)
 
 
 def variance(family: Family, mean: Floats, overdispersion: float = 0.0) -> Floats:
@@ -156,9 +164,11 @@ def variance(family: Family, mean: Floats, overdispersion: float = 0.0) -> Float
         return np.ones_like(mean)
     if family == "binomial":
         return mean * (1.0 - mean)
-    if family in ("poisson", "negative_binomial"):
+    if family == "poisson" or family == "negative_binomial":
         return mean + overdispersion * mean**2
-    return mean**2
+    if family == "gamma":
+        return mean**2
+    assert_never(family)
 
 
 def unit_deviances(
@@ -185,7 +195,9 @@ def unit_deviances(
     ratio = np.divide(outcome, mean)
     if family == "poisson":
         return np.asarray(2.0 * (xlogy(outcome, ratio) - (outcome - mean)), dtype=np.float64)
-    return 2.0 * (ratio - 1.0 - np.log(ratio))
+    if family == "gamma":
+        return 2.0 * (ratio - 1.0 - np.log(ratio))
+    assert_never(family)
 
 
 def _log_share(link: Link, outcome: Floats, predictor: Floats) -> Floats:
