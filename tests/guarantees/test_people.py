@@ -15,6 +15,7 @@ from multicentre.errors import (
     NoiseWarning,
     RefusedByPolicy,
 )
+from multicentre.linkage.persons import KeyedPart
 from multicentre.multiview.ppca.maths.private import Clipping, sum_outer_products
 from multicentre.multiview.ppca.messages import Clip
 from multicentre.multiview.ppca.site import MvPPCASite
@@ -25,7 +26,9 @@ from multicentre.privacy.patient_counts import People
 from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
 from multicentre.validation.folds.by_site import FederatedKFold
+from multicentre.validation.stratifier.site import StratifierSite
 from support.private_cases import STANDARDS, two_views
+from support.recorded_protocol import parts as all_parts
 from support.toy_private import PrivateMean
 
 DELTA = 1e-5
@@ -107,6 +110,13 @@ def test_a_part_that_compares_records_with_the_minimum_is_given_records_of_as_ma
     # Nine people have 54 records: 55 or more are of ten people. The power of two hides the exact number.
     assert least == 64
     assert People(crowded).among().fewest(least) >= 10
+
+
+def test_only_parts_that_count_patients_are_given_a_minimum_of_patients():
+    """Any other part would compare records with it, of which one person may have as many."""
+    counting = {part for part in all_parts().values() if part.counts_persons}
+    assert StratifierSite in counting
+    assert all(issubclass(part, StratifierSite | KeyedPart) for part in counting)
 
 
 def test_the_ledger_tells_distinct_persons_next_to_records():

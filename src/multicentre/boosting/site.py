@@ -59,6 +59,7 @@ class BoostingSite(TreePart, FillingPart, CountingPart):
     """Site part of federated XGBoost."""
 
     method: ClassVar[str] = "fed-xgb"
+    revision: ClassVar[int] = 2
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = messages.Memory
     finest: ClassVar[int] = 28

@@ -49,7 +49,7 @@ class RegressionSite(EffectsPart, PrivateSteps):
     """Site part of federated generalised linear models."""
 
     method: ClassVar[str] = "fed-glm"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     lengths: ClassVar[Lengths] = {
         "v": "columns and levels of a formula",
         "p": Length("coefficients: the intercept and one per covariate"),

@@ -57,7 +57,7 @@ class DescribeSite(CountingPart):
     """Site part of the descriptive table."""
 
     method: ClassVar[str] = "describe"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     finest_of_spread: ClassVar[int] = MAX_DIGITS
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = Groups

@@ -36,7 +36,7 @@ class CategoricalSite(RegressionColumns):
     """Site part of federated multinomial and ordinal regression."""
 
     method: ClassVar[str] = "fed-categorical"
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     links: ClassVar[Mapping[str, tuple[str, ...]]] = LINKS
     lengths: ClassVar[Lengths] = {
         "k": "classes",

@@ -71,7 +71,7 @@ class LinearMixedSite(MixedSite):
     """Site part of the federated linear mixed model."""
 
     method: ClassVar[str] = "fed-linear-mixed-model"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
     @step(releases=messages.Weighted, when="once", summed=True)
     def sum_candidates(self, request: messages.Candidates) -> messages.Weighted:
@@ -136,7 +136,7 @@ class GeneralizedMixedSite(MixedSite):
     """Site part of the federated generalised linear mixed model."""
 
     method: ClassVar[str] = "fed-glmm"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
     @step(releases=messages.Laplace, when="every round", summed=True)
     def sum_laplace(self, request: messages.AtFactor) -> messages.Laplace:

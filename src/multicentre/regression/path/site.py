@@ -35,6 +35,7 @@ class PathSite(RegressionSite):
     """Site part of the path of penalties."""
 
     method: ClassVar[str] = "fed-glm-cv"
+    revision: ClassVar[int] = 3
     session_memory: ClassVar[tuple[str, ...]] = ("division_of_fit",)
     lengths: ClassVar[Lengths] = {
         "k": Length("folds", "cv"),

@@ -87,7 +87,6 @@ class CountingPart(SitePart):
     """
 
     sums_fields: ClassVar[bool] = True
-    counts_persons: ClassVar[bool] = True
     finest: ClassVar[int] = 24
     finest_of_spread: ClassVar[int] = 0
     lengths: ClassVar[Lengths] = {

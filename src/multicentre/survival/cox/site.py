@@ -211,7 +211,7 @@ class CoxSite(CoxPatients):
     """Site part of the federated Cox model."""
 
     method: ClassVar[str] = "fed-cox"
-    revision: ClassVar[int] = 7
+    revision: ClassVar[int] = 8
     lengths: ClassVar[Lengths] = {
         "K": "times of events",
         "t": "times of events; none with Breslow's ties",

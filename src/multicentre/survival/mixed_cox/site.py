@@ -37,7 +37,7 @@ class MixedCoxSite(CoxSite):
     """Site part of the federated Cox model with effects of sites."""
 
     method: ClassVar[str] = "fed-mixed-cox"
-    revision: ClassVar[int] = 7
+    revision: ClassVar[int] = 8
     lengths: ClassVar[Lengths] = {
         "w": "columns and times",
         "u": "pairs of columns and times",

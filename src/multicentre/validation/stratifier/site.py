@@ -155,6 +155,7 @@ class StratifierSite(CountingPart):
 
     method: ClassVar[str] = "stratifier"
     sees_identifiers: ClassVar[bool] = True
+    counts_persons: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = PreviousRequests
     lengths: ClassVar[Lengths] = {
         "d": "columns that folds could be cut by",
