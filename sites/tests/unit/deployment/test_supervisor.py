@@ -137,7 +137,7 @@ def test_a_programme_that_is_not_there_is_named(tmp_path):
 
 def test_a_log_that_has_grown_large_is_set_aside(tmp_path, running, monkeypatch):
     monkeypatch.setattr(process, "LOG_LIMIT_BYTES", 10)
-    monkeypatch.setattr(supervision, "FIRST_PAUSE_S", 30.0)
+    monkeypatch.setattr(supervision, "FIRST_PAUSE_S", 600.0)
     (tmp_path / "log").write_text("x" * 11)
     told = running(service(ENDS))
     wait_for(lambda: told)
