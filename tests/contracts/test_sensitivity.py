@@ -35,6 +35,7 @@ def rows_of(case, n):
     return np.random.default_rng(n).standard_normal((n, case.width))
 
 
+@pytest.mark.filterwarnings("ignore::multicentre.data.screening.DataWarning")  # drawn entries may be -9
 @each_case
 @settings(examples(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
