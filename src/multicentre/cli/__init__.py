@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from multicentre.lazy import lazy_names
 
-__all__ = ["app", "main"]
-
 # On first use: other distributions import modules of this package before their commands join the application.
-__getattr__, __dir__ = lazy_names(__name__, {"app": "commands"}, __all__)
+__getattr__, __dir__ = lazy_names(__name__, {"app": "commands"}, ["app", "main"])
 
 
 def main() -> None:
